@@ -1,0 +1,7 @@
+"""Terms beside the policy loss: divergence from a reference, entropy, likelihood of good answers."""
+
+from lit_group_rl.aux_losses.base import AuxLoss
+from lit_group_rl.aux_losses.entropy import Entropy
+from lit_group_rl.aux_losses.kl import KL
+
+__all__ = ["KL", "AuxLoss", "Entropy"]

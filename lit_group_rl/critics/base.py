@@ -1,0 +1,45 @@
+"""Models beside the policy that learn too: critics, and the evaluator of the dual-agent recipe."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from torch import Tensor, nn
+
+from lit_group_rl.schedules.base import Number
+from lit_group_rl.types import Component, LossContext, RolloutBatch
+
+
+class AuxiliaryModel(Component, nn.Module):
+    """A model with its own loss and learning rate.  Its parameters and buffers land in the checkpoint by themselves."""
+
+    learning_rate: Number
+    """Of its own parameter group; the optimizer's other options are the policy's."""
+
+    @abstractmethod
+    def build(self, policy) -> None:  # noqa: ANN001
+        """Make the parameters (``policy`` is loaded: hidden width, tokenizer, weights to copy).  Called once."""
+
+    @abstractmethod
+    def annotate(self, batch: RolloutBatch, policy) -> None:  # noqa: ANN001
+        """After sampling, without gradient: fill ``values``, or leave soft rewards in ``features``."""
+
+    @abstractmethod
+    def loss(self, ctx: LossContext, policy) -> Tensor:  # noqa: ANN001
+        """This micro-batch's share of its loss.  ``ctx.counts`` are those of the whole minibatch."""
+
+    def after_step(self) -> None:
+        """After an optimizer step in which it was active: moving averages of its weights."""
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Weights and buffers, as any nn.Module."""
+        return nn.Module.state_dict(self, *args, **kwargs)
+
+    def load_state_dict(self, state: Any, *args: Any, **kwargs: Any) -> Any:
+        """Weights and buffers, as any nn.Module."""
+        return nn.Module.load_state_dict(self, state, *args, **kwargs)
+
+
+class Critic(AuxiliaryModel):
+    """Predicts the return of a prefix; fills ``batch.values``."""

@@ -1,0 +1,7 @@
+"""Which groups of a rollout are trained on."""
+
+from lit_group_rl.filters.base import GroupFilter
+from lit_group_rl.filters.keep_all import KeepAll
+from lit_group_rl.filters.mixed_outcome import MixedOutcome
+
+__all__ = ["GroupFilter", "KeepAll", "MixedOutcome"]

@@ -1,0 +1,1 @@
+"""Pure tensor mathematics: imports torch and numpy, nothing of ours outside this package."""

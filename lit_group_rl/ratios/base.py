@@ -1,0 +1,15 @@
+"""How far the policy has moved since the rollout, per token or per sequence."""
+
+from abc import abstractmethod
+
+from torch import Tensor
+
+from lit_group_rl.types import Component
+
+
+class ImportanceRatio(Component):
+    """Log of the importance ratio that clip policy and surrogate work on."""
+
+    @abstractmethod
+    def log_ratio(self, token_log_ratio: Tensor, mask: Tensor) -> Tensor:
+        """``token_log_ratio`` [B, T] = logp - old_logp with gradient, 0 off the mask -> [B, T] with gradient."""

@@ -1,0 +1,38 @@
+"""Score completions, and shape the scores."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from lit_group_rl.schedules.base import Clock, Number
+from lit_group_rl.types import Component, RolloutBatch, Sample
+
+
+class Reward(Component):
+    """Gives each completion a number.  The total is sum(weight * score) over the rewards that could score it."""
+
+    weight: Number = 1.0
+    """Weight in the total; 0 keeps the reward as a column that is logged and that other components may read."""
+    solved_at: float = 1.0
+    """From this score on a completion counts as solved; the first reward of a recipe decides."""
+    range: tuple[float, float] | None = None
+    """Declared smallest and largest score: what lies outside is clamped, with a warning."""
+
+    @abstractmethod
+    def score(self, samples: Sequence[Sample]) -> Sequence[float | None]:
+        """One number per sample, in order; None or NaN abstains and has no part in any mean."""
+
+    def score_batch(self, batch: RolloutBatch) -> Sequence[float | None]:
+        """As ``score``, for rewards that compare the members of a group or read tokens."""
+        return self.score(batch.samples)
+
+
+class RewardShaper(Component):
+    """Changes the score after groups were filtered on the raw one: length penalties, KL in the reward."""
+
+    @abstractmethod
+    def shape(self, batch: RolloutBatch, clock: Clock) -> Tensor:
+        """Added to the scores if [B], to the token rewards if [B, T]."""

@@ -1,0 +1,7 @@
+"""Draw the completions of an RL step."""
+
+from lit_group_rl.samplers.base import Sampler
+from lit_group_rl.samplers.group import GroupSampler
+from lit_group_rl.samplers.reference_answer import ReferenceAnswer
+
+__all__ = ["GroupSampler", "ReferenceAnswer", "Sampler"]

@@ -1,0 +1,31 @@
+"""Draw the completions of an RL step."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from lit_group_rl.schedules.base import Clock
+from lit_group_rl.types import Component, Prompt, RolloutBatch
+
+
+class Sampler(Component):
+    """Prompts to completions."""
+
+    group_size: int
+    """Completions per prompt."""
+    max_new_tokens: int
+    """Longest completion, the end token included."""
+
+    @abstractmethod
+    def sample(self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int) -> RolloutBatch:  # noqa: ANN001
+        """Completions of all ``prompts``, members of a group next to each other.
+
+        ``policy`` offers ``encode``, ``decode``, ``generate`` (see :class:`lit_group_rl.policy.Policy`).
+        ``positions`` number the prompts of the step over all processes: group ids, row ids and every random draw
+        derive from (seed, step, position, member), so that the result does not depend on layout.
+        """
+
+    def size(self, clock: Clock) -> int:
+        """Completions per prompt at this RL step."""
+        return self.group_size

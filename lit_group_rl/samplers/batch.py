@@ -1,0 +1,66 @@
+"""Put token lists together into a rollout batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lit_group_rl.types import POLICY, Prompt, RolloutBatch, Sample
+
+MAX_MEMBERS = 1 << 20
+"""Row id = group id * this + member."""
+
+
+def left_padded(rows: Sequence[Sequence[int]], pad_id: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
+    """(ids [B, S], mask [B, S]) with the padding in front."""
+    width = max(len(r) for r in rows)
+    ids = torch.full((len(rows), width), pad_id, dtype=torch.long)
+    mask = torch.zeros((len(rows), width), dtype=torch.bool)
+    for i, row in enumerate(rows):
+        ids[i, width - len(row) :] = torch.tensor(row, dtype=torch.long)
+        mask[i, width - len(row) :] = True
+    return ids.to(device), mask.to(device)
+
+
+def build_batch(
+    policy,  # noqa: ANN001
+    *,
+    prompts: Sequence[Prompt],
+    prompt_ids: Sequence[Sequence[int]],
+    completion_ids: Tensor,
+    completion_mask: Tensor,
+    truncated: Tensor,
+    behaviour_logp: Tensor,
+    group_ids: Tensor,
+    members: Tensor,
+    temperature: float,
+    exact_logp: bool,
+    role: int = POLICY,
+) -> RolloutBatch:
+    """The batch of drawn rows, with the text of each completion decoded once for the rewards."""
+    device = completion_ids.device
+    ids, prompt_mask = left_padded(prompt_ids, policy.pad_id, device)
+    lengths = completion_mask.sum(1).tolist()
+    cut = truncated.tolist()
+    texts = policy.decode([row[:n] for row, n in zip(completion_ids.tolist(), lengths, strict=True)])
+    samples = [
+        Sample(p.text, text, p.answer, p.fields, n, c)
+        for p, text, n, c in zip(prompts, texts, lengths, cut, strict=True)
+    ]
+    return RolloutBatch(
+        prompt_ids=ids,
+        prompt_mask=prompt_mask,
+        completion_ids=completion_ids,
+        completion_mask=completion_mask,
+        mask=completion_mask.clone(),
+        group_ids=group_ids.to(device),
+        row_ids=(group_ids * MAX_MEMBERS + members).to(device),
+        truncated=truncated,
+        temperature=temperature,
+        behaviour_logp=behaviour_logp,
+        samples=samples,
+        row_role=torch.full((len(completion_ids),), role, dtype=torch.long, device=device),
+        exact_logp=exact_logp,
+    )

@@ -1,0 +1,69 @@
+"""G completions of each prompt from the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from lit_group_rl.functional.rng import seed_of
+from lit_group_rl.samplers.base import Sampler
+from lit_group_rl.samplers.batch import build_batch
+from lit_group_rl.schedules.base import Clock, Number, require, require_number
+from lit_group_rl.types import Prompt, RolloutBatch
+
+
+@dataclass(frozen=True)
+class GroupSampler(Sampler):
+    """Draws ``group_size`` independent completions of every prompt.
+
+    All log-probs of the run are taken at ``temperature``.  With ``top_p`` or ``top_k`` the sampler's own log-probs are
+    those of the truncated distribution, the trainer's those of the full one: pair it with a rollout weight.
+    """
+
+    group_size: int = 8
+    """G: completions per prompt."""
+    max_new_tokens: int = 256
+    """Longest completion, the end token included."""
+    temperature: Number = 1.0
+    """Softmax temperature, above 0."""
+    top_p: float = 1.0
+    """Draw from the smallest set of tokens with at least this much probability; 1 = all."""
+    top_k: int = 0
+    """Draw from the k likeliest tokens; 0 = all."""
+
+    def __post_init__(self) -> None:
+        require(self.group_size >= 1, self, "group_size", "must be at least 1")
+        require(self.max_new_tokens >= 1, self, "max_new_tokens", "must be at least 1")
+        require_number(self, "temperature", low=1e-3)
+        require(0 < self.top_p <= 1, self, "top_p", "must lie in (0, 1]")
+        require(self.top_k >= 0, self, "top_k", "must be at least 0")
+
+    def sample(self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int) -> RolloutBatch:  # noqa: ANN001
+        copies, temperature = self.size(clock), clock.at(self.temperature)
+        keys = [seed_of(seed, "sample", clock.step, at, member) for at in positions for member in range(copies)]
+        encoded = [policy.encode(prompt) for prompt in prompts]
+        drawn = policy.generate(
+            encoded,
+            copies=copies,
+            keys=keys,
+            max_new_tokens=self.max_new_tokens,
+            temperature=temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+        )
+        truncating = self.top_p < 1 or self.top_k > 0
+        return build_batch(
+            policy,
+            prompts=[p for p in prompts for _ in range(copies)],
+            prompt_ids=[ids for ids in encoded for _ in range(copies)],
+            completion_ids=drawn.ids,
+            completion_mask=drawn.mask,
+            truncated=drawn.truncated,
+            behaviour_logp=drawn.logp,
+            group_ids=torch.tensor([at for at in positions for _ in range(copies)]),
+            members=torch.arange(copies).repeat(len(prompts)),
+            temperature=temperature,
+            exact_logp=drawn.exact and not truncating,
+        )

@@ -1,0 +1,61 @@
+"""Completions given by the data instead of drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from lit_group_rl.samplers.base import Sampler
+from lit_group_rl.samplers.batch import build_batch
+from lit_group_rl.schedules.base import Clock, require
+from lit_group_rl.types import EXPERT, Prompt, RecipeError, RolloutBatch
+
+
+@dataclass(frozen=True)
+class ReferenceAnswer(Sampler):
+    """The right answer of every prompt as its only completion: with ``Score`` and ``Reinforce`` this is supervised
+    fine-tuning.  Rows have the role of an expert; their behaviour log-prob is 0 (probability 1)."""
+
+    max_new_tokens: int = 256
+    """Longest answer, the end token included; a longer one is refused."""
+    group_size: int = 1
+    """Always 1."""
+
+    def __post_init__(self) -> None:
+        require(self.group_size == 1, self, "group_size", "must be 1: a prompt has one reference answer")
+
+    def sample(self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int) -> RolloutBatch:  # noqa: ANN001
+        rows = []
+        for prompt in prompts:
+            if prompt.answer is None:
+                raise RecipeError(f"model.sampler: {prompt.place or 'a prompt'} has no answer to learn from")
+            ids = policy.encode_answer(prompt.answer)
+            if len(ids) > self.max_new_tokens:
+                raise RecipeError(
+                    f"model.sampler.max_new_tokens: the answer of {prompt.place or 'a prompt'} has {len(ids)} tokens, "
+                    f"more than {self.max_new_tokens}. Raise max_new_tokens"
+                )
+            rows.append(ids)
+        width = max(len(r) for r in rows)
+        ids = torch.full((len(rows), width), policy.pad_id, dtype=torch.long)
+        mask = torch.zeros((len(rows), width), dtype=torch.bool)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)] = torch.tensor(row)
+            mask[i, : len(row)] = True
+        ids, mask = ids.to(policy.device), mask.to(policy.device)
+        return build_batch(
+            policy,
+            prompts=prompts,
+            prompt_ids=[policy.encode(p) for p in prompts],
+            completion_ids=ids,
+            completion_mask=mask,
+            truncated=torch.zeros(len(rows), dtype=torch.bool, device=ids.device),
+            behaviour_logp=torch.zeros(ids.shape, device=ids.device),
+            group_ids=torch.tensor(list(positions)),
+            members=torch.zeros(len(rows), dtype=torch.long),
+            temperature=1.0,
+            exact_logp=False,
+            role=EXPERT,
+        )

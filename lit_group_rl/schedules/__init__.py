@@ -1,0 +1,10 @@
+"""RL step to value, accepted wherever a float is."""
+
+from lit_group_rl.schedules.base import Clock, Number, Schedule
+from lit_group_rl.schedules.constant import Constant
+from lit_group_rl.schedules.cosine import Cosine
+from lit_group_rl.schedules.exponential import Exponential
+from lit_group_rl.schedules.linear import Linear
+from lit_group_rl.schedules.warmup import WarmUp
+
+__all__ = ["Clock", "Constant", "Cosine", "Exponential", "Linear", "Number", "Schedule", "WarmUp"]

@@ -1,0 +1,25 @@
+"""A straight line between two values."""
+
+from dataclasses import dataclass
+
+from lit_group_rl.schedules.base import Clock, Schedule, require, require_number, share
+
+
+@dataclass(frozen=True)
+class Linear(Schedule):
+    """start + (end - start) * min(step / steps, 1)."""
+
+    start: float
+    """Value at the first RL step."""
+    end: float
+    """Value from RL step ``steps`` on."""
+    steps: int | None = None
+    """RL steps of the ramp; null: the whole run."""
+
+    def __post_init__(self) -> None:
+        require_number(self, "start")
+        require_number(self, "end")
+        require(self.steps is None or self.steps > 0, self, "steps", "must be above 0")
+
+    def value(self, clock: Clock) -> float:
+        return self.start + (self.end - self.start) * share(clock, self.steps)
