@@ -1,0 +1,155 @@
+"""What the policy writes: completions by prompt, with everything that was computed from them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from lit_group_rl.callbacks.base import Guard, RunCallback, to_json
+from lit_group_rl.callbacks.console import CONSOLE, cell, safe
+from lit_group_rl.types import BASELINE, EXPERT, RolloutBatch
+
+FILE = "samples.jsonl"
+CONSOLE_LIMIT = 24
+CONSOLE_MEMBERS = 8
+
+
+class SampleTable(RunCallback):
+    """Writes a few whole groups to TensorBoard's Text tab, to samples.jsonl, and one to the console.
+
+    Groups are the first of the step, not chosen by result; the console shows one in which members differ if there is
+    one, since only those teach.  With several processes they are those of the first.
+    """
+
+    def __init__(
+        self, every: int = 20, groups: int = 4, console_every: int = 1, run_dir: str | Path | None = None
+    ) -> None:
+        """``every``: RL steps between tables (also after the first and the last), ``groups``: prompts in a table,
+        ``console_every``: held-out evaluations between groups on the console, 0 = none; ``run_dir``: folder of
+        samples.jsonl, None = the trainer's ``default_root_dir``.
+        """
+        for name, value, least in (("every", every, 1), ("groups", groups, 1), ("console_every", console_every, 0)):
+            if value < least:
+                raise ValueError(f"SampleTable({name}={value}): {name} must be at least {least}")
+        self.every, self.groups, self.console_every = every, groups, console_every
+        self.run_dir = run_dir
+        self._evaluations = 0
+        self._guard = Guard()
+
+    def on_metrics(self, trainer: Trainer, module: LightningModule, step: int, metrics: dict[str, float]) -> None:
+        """Write the tables that are due."""
+        batch = getattr(module, "last_batch", None)
+        if batch is None or step < 1 or not trainer.is_global_zero:
+            return
+        total = int(getattr(module, "steps", step))
+        if step in (1, total) or step % self.every == 0:
+            groups = sample_groups(batch, step)
+            self._guard(FILE, lambda: self._append(trainer, groups))
+            for logger in trainer.loggers:
+                if isinstance(logger, TensorBoardLogger):
+                    text = markdown(groups[: self.groups])
+                    self._guard("TensorBoard samples", lambda: logger.experiment.add_text("samples/train", text, step))  # noqa: B023
+        if "eval/heldout/accuracy" in metrics and self.console_every:
+            self._evaluations += 1
+            if self._evaluations % self.console_every == 0:
+                groups = sample_groups(batch, step)
+                mixed = [g for g in groups if len({m["total"] for m in g["members"]}) > 1]
+                CONSOLE.line("  " + console_line((mixed or groups)[0]))
+
+    def _append(self, trainer: Trainer, groups: list[dict[str, Any]]) -> None:
+        folder = Path(self.run_dir or trainer.default_root_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / FILE, "a", encoding="utf-8") as file:
+            file.write("".join(to_json(group) + "\n" for group in groups[: self.groups]))
+
+
+def sample_groups(batch: RolloutBatch, step: int) -> list[dict[str, Any]]:
+    """The rows of a rollout by prompt, in order of sampling, as plain data.  NaN becomes None."""
+    lengths, weights = batch.lengths.tolist(), batch.mask.double()
+    totals = None if batch.scores is None else batch.totals.tolist()
+    advantages = None
+    if batch.advantages is not None:
+        kept = batch.advantages.double().where(batch.mask, 0.0)
+        advantages = (kept.sum(1) / weights.sum(1).clamp(min=1.0)).tolist()
+    rewards = {name: values.tolist() for name, values in batch.rewards.items()}
+    solved = None if batch.solved is None else batch.solved.tolist()
+    groups: dict[int, dict[str, Any]] = {}
+    for i, (group, sample) in enumerate(zip(batch.group_ids.tolist(), batch.samples, strict=True)):
+        if group not in groups:
+            groups[group] = {"step": step, "prompt": sample.prompt, "answer": sample.answer, "members": []}
+        groups[group]["members"].append(
+            {
+                "completion": sample.completion,
+                "rewards": {name: _number(values[i]) for name, values in rewards.items()},
+                "total": None if totals is None else _number(totals[i]),
+                "advantage": None if advantages is None else _number(advantages[i]),
+                "solved": None if solved is None else bool(solved[i]),
+                "length": int(lengths[i]),
+                "end": "cut" if bool(batch.truncated[i]) else "eos",
+                "role": {BASELINE: "baseline", EXPERT: "expert"}.get(int(batch.row_role[i]), "policy"),
+            }
+        )
+    return list(groups.values())
+
+
+def markdown(groups: list[dict[str, Any]]) -> str:
+    """A block per prompt: the prompt, the right answer, the group's mean, and a table with a row per completion."""
+    return "\n\n---\n\n".join(_block(group) for group in groups)
+
+
+def console_line(group: dict[str, Any]) -> str:
+    """'24+53= → 77 ✓1.0  76 ✗0.0 …  group mean 0.75'."""
+    members = group["members"]
+    shown = []
+    for m in members[:CONSOLE_MEMBERS]:
+        mark = {True: "✓", False: "✗", None: ""}[m["solved"]]
+        shown.append(f"{safe(m['completion'], CONSOLE_LIMIT) or '∅'} {mark}{_text(m['total'], '.1f')}")
+    rest = " …" if len(members) > CONSOLE_MEMBERS else ""
+    mean = _mean([m["total"] for m in members])
+    prompt = safe(plain_prompt(group["prompt"]), 2 * CONSOLE_LIMIT)
+    return f"{prompt} → {'  '.join(shown)}{rest}  group mean {_text(mean, '.2f')}"
+
+
+def plain_prompt(prompt: str | list[dict[str, str]]) -> str:
+    """A prompt as one text; of a chat 'role: content' per message."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{m.get('role', '')}: {m.get('content', '')}" for m in prompt)
+
+
+def _block(group: dict[str, Any]) -> str:
+    members = group["members"]
+    names = list(members[0]["rewards"])
+    head = ["completion", *names, "total", "advantage", "length", "end"]
+    mean = _text(_mean([m["total"] for m in members]), ".2f")
+    answer = "" if group["answer"] is None else f" · answer {cell(group['answer'])}"
+    lines = [
+        f"**{cell(plain_prompt(group['prompt']))}**{answer} · group mean {mean}",
+        "",
+        "| " + " | ".join(cell(h) for h in head) + " |",
+        "|---" + "|---:" * (len(head) - 2) + "|---|",
+    ]
+    for m in members:
+        role = "" if m["role"] == "policy" else f" ({m['role']})"
+        cells = [cell(m["completion"]) + role]
+        cells += [_text(m["rewards"][name], ".3g") for name in names]
+        cells += [_text(m["total"], ".3g"), _text(m["advantage"], "+.2f"), str(m["length"]), m["end"]]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _text(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
