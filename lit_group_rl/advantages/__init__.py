@@ -1,7 +1,32 @@
 """Scores to advantages."""
 
 from lit_group_rl.advantages.base import AdvantageEstimator
+from lit_group_rl.advantages.gae import GAE
+from lit_group_rl.advantages.gdpo import GDPO
+from lit_group_rl.advantages.gpg import GPG
+from lit_group_rl.advantages.greedy_baseline import GreedyBaseline
 from lit_group_rl.advantages.group_relative import GroupRelative
+from lit_group_rl.advantages.leave_one_out import LeaveOneOut
+from lit_group_rl.advantages.length_weighted import LengthWeighted
+from lit_group_rl.advantages.mean_scaled import MeanScaled
+from lit_group_rl.advantages.pass_at_k import PassAtK
+from lit_group_rl.advantages.pass_at_k_top2 import PassAtKTopTwo
+from lit_group_rl.advantages.reinforce_pp import ReinforcePP, ReinforcePPBaseline
 from lit_group_rl.advantages.score import Score
 
-__all__ = ["AdvantageEstimator", "GroupRelative", "Score"]
+__all__ = [
+    "GAE",
+    "GDPO",
+    "GPG",
+    "AdvantageEstimator",
+    "GreedyBaseline",
+    "GroupRelative",
+    "LeaveOneOut",
+    "LengthWeighted",
+    "MeanScaled",
+    "PassAtK",
+    "PassAtKTopTwo",
+    "ReinforcePP",
+    "ReinforcePPBaseline",
+    "Score",
+]
