@@ -15,7 +15,8 @@ from lit_group_rl.types import Prompt, RecipeError
 class Mixture(PromptSource):
     """Prompts of several sources in fixed shares; each prompt carries the name of its source in ``fields['source']``.
 
-    Training prompts of one source whose text another source holds out are left out.
+    A source too small for its share repeats within a pass over the data.  Training prompts of one source whose text
+    another source holds out are left out.
     """
 
     sources: dict[str, PromptSource]
@@ -43,9 +44,10 @@ class Mixture(PromptSource):
                     f"data.source.sources.{name}: all its training prompts are held out by another source. "
                     "Remove it or give it another level"
                 )
-        total = min(len(part) / share[name] for name, part in train.items())
-        sizes = {name: max(1, int(total * share[name] + 1e-9)) for name in train}
-        return [_named(p, name) for name, part in train.items() for p in part[: sizes[name]]], heldout
+        total = max(len(part) / share[name] for name, part in train.items())
+        sizes = {name: max(1, round(total * share[name])) for name in train}
+        repeated = [_named(part[i % len(part)], name) for name, part in train.items() for i in range(sizes[name])]
+        return repeated, heldout
 
 
 def _apportion(total: int, share: dict[str, float]) -> dict[str, int]:

@@ -146,6 +146,11 @@ class PromptData(lightning.pytorch.LightningDataModule):
         """This process's held-out prompts."""
         return self.heldout_batches()
 
+    def heldout_share(self) -> StepPrompts:
+        """This process's held-out prompts as one batch."""
+        mine = range(rank(), len(self.heldout), world_size())
+        return StepPrompts([self.heldout[i] for i in mine], list(mine))
+
     def heldout_batches(self) -> list[StepPrompts]:
         """This process's share of the held-out prompts, in equally many batches on every process."""
         largest = -(-len(self.heldout) // world_size())

@@ -29,6 +29,10 @@ class Reward(Component):
         """As ``score``, for rewards that compare the members of a group or read tokens."""
         return self.score(batch.samples)
 
+    def take_timeouts(self) -> int:
+        """Calls that ran past a time limit since this was last asked; 0 for rewards without one."""
+        return 0
+
 
 class RewardShaper(Component):
     """Changes the score after groups were filtered on the raw one: length penalties, KL in the reward."""

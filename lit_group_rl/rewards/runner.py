@@ -1,0 +1,249 @@
+"""Call the rewards of a recipe, and survive what they do."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import logging
+import math
+import numbers
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lit_group_rl.functional.rng import seeded
+from lit_group_rl.rewards.base import Reward
+from lit_group_rl.schedules.base import Clock
+from lit_group_rl.types import BASELINE, RecipeError, RolloutBatch, Sample
+
+log = logging.getLogger(__name__)
+
+BROKEN_STEPS = 3
+"""RL steps in a row with more than half of a reward's calls failing end the run."""
+
+
+class RewardBroken(RuntimeError):
+    """A reward fails on most completions, so the run would learn from noise."""
+
+
+class RewardMonitor:
+    """Counts the failures of each reward over RL steps, and remembers which kinds have been shown."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, list[int]] = {}
+        self._shown: set[tuple[str, str]] = set()
+
+    def first(self, name: str, kind: str) -> bool:
+        """True the first time this kind of trouble comes from this reward."""
+        new = (name, kind) not in self._shown
+        self._shown.add((name, kind))
+        return new
+
+    def observe(self, name: str, step: int, failed: int, total: int, why: str) -> None:
+        """Count the calls of one RL step, which may come in parts; raises RewardBroken on the third bad step."""
+        last, before_failed, before_total, streak = self._counts.get(name, [step, 0, 0, 0])
+        if last == step:
+            failed, total = failed + before_failed, total + before_total
+        else:
+            streak = streak + 1 if 2 * before_failed > before_total else 0
+        self._counts[name] = [step, failed, total, streak]
+        if 2 * failed > total and streak + 1 >= BROKEN_STEPS:
+            raise RewardBroken(
+                f"model.rewards.{name}: failed on {failed} of {total} completions, and on more than half for "
+                f"{BROKEN_STEPS} steps in a row. Last error: {why}. Fix the reward; the run can be resumed"
+            )
+
+    def state_dict(self) -> dict[str, list[int]]:
+        """Per reward: last step, its failures and calls, bad steps in a row before it."""
+        return {name: list(counts) for name, counts in self._counts.items()}
+
+    def load_state_dict(self, state: dict[str, list[int]]) -> None:
+        """Take back what ``state_dict`` gave."""
+        self._counts = {name: [int(n) for n in counts] for name, counts in state.items()}
+
+
+def total_score(rewards: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+    """sum(weight * reward) over the rewards that scored the row; NaN where every one with a weight abstained.
+
+    Each [B], NaN = abstained -> [B] float64.
+    """
+    first = next(iter(rewards.values()))
+    total = torch.zeros_like(first, dtype=torch.float64)
+    scored = torch.zeros_like(first, dtype=torch.bool)
+    for name, values in rewards.items():
+        if weights[name] != 0:
+            total = total + weights[name] * values.double().nan_to_num(nan=0.0)
+            scored |= ~values.isnan()
+    return torch.where(scored, total, torch.nan)
+
+
+def score_rewards(
+    rewards: Mapping[str, Reward], batch: RolloutBatch, clock: Clock, seed: int, monitor: RewardMonitor
+) -> None:
+    """Fill ``rewards``, ``scores``, ``solved`` and the metrics of the batch; rows that nothing scored leave its mask.
+
+    A completion on which a reward raises abstains there; the other completions keep their scores.  Raises RecipeError
+    for a reward that returns no list of numbers, RewardBroken when one keeps failing.
+    """
+    drawn = batch.row_role.cpu() != BASELINE
+    calls = failures = timeouts = 0
+    for name, reward in rewards.items():
+        call = _Call(name, reward, batch, monitor)
+        with seeded("reward", seed, clock.step, name):
+            values = call.run()
+        batch.rewards[name] = values.to(batch.mask.device)
+        calls, failures = calls + len(batch), failures + call.failed
+        timeouts += reward.take_timeouts()
+        mean = drawn & ~values.isnan()
+        batch.metrics.mean(f"reward_part/{name}", values[mean].sum(), mean.sum())
+        if len(batch):
+            monitor.observe(name, clock.step, call.failed, len(batch), call.why)
+    batch.scores = total_score(batch.rewards, {name: clock.at(r.weight) for name, r in rewards.items()})
+    main, threshold = next((batch.rewards[name], r.solved_at) for name, r in rewards.items())
+    batch.solved = main >= threshold
+    scored = ~batch.scores.isnan()
+    batch.mask = batch.mask & scored[:, None]
+
+    count = drawn & scored.cpu()
+    judged = drawn & ~main.isnan().cpu()
+    batch.metrics.mean("reward/mean", batch.scores.cpu()[count].sum(), count.sum())
+    batch.metrics.mean("reward/accuracy", batch.solved.cpu()[judged].sum(), judged.sum())
+    batch.metrics.mean("reward/abstain_frac", (drawn & ~scored.cpu()).sum(), drawn.sum())
+    batch.metrics.mean("reward/error_frac", failures, calls)
+    batch.metrics.mean("reward/timeout_frac", timeouts, calls)
+
+
+class _Call:
+    """One reward over one batch."""
+
+    def __init__(self, name: str, reward: Reward, batch: RolloutBatch, monitor: RewardMonitor) -> None:
+        self.name, self.reward, self.batch, self.monitor = name, reward, batch, monitor
+        self.failed = 0
+        self.why = ""
+
+    def run(self) -> Tensor:
+        """Scores [B] float64 on the CPU, NaN = abstained."""
+        if not len(self.batch):
+            return torch.zeros(0, dtype=torch.float64)
+        values = self._try(torch.arange(len(self.batch)), last=False)
+        if values is None:
+            values = self._apart()
+        return torch.tensor(self._clamped(values), dtype=torch.float64)
+
+    def _try(self, rows: Tensor, *, last: bool) -> list[float] | None:
+        """Scores of the rows, or None if the reward raised; the last try reports why."""
+        try:
+            return self._scores(rows)
+        except RecipeError:
+            raise
+        except Exception as error:
+            if last:
+                self._report(error, self.batch.samples[int(rows[0])])
+            return None
+
+    def _apart(self) -> list[float]:
+        """Again in the smallest parts the reward can score: single completions, or groups if it compares them."""
+        if type(self.reward).score_batch is Reward.score_batch:
+            parts = [torch.tensor([i]) for i in range(len(self.batch))]
+        else:
+            ids = self.batch.group_ids.cpu()
+            parts = [(ids == g).nonzero().flatten() for g in ids.unique()]
+        values = [math.nan] * len(self.batch)
+        for part in parts:
+            scores = self._try(part, last=True)
+            if scores is None:
+                self.failed += len(part)
+                continue
+            for i, score in zip(part.tolist(), scores, strict=True):
+                values[i] = score
+        return values
+
+    def _scores(self, rows: Tensor) -> list[float]:
+        if type(self.reward).score_batch is Reward.score_batch:
+            result: Any = self.reward.score([_copied(self.batch.samples[i]) for i in rows.tolist()])
+        else:
+            part = self.batch if len(rows) == len(self.batch) else self.batch.rows(rows.to(self.batch.mask.device))
+            result = self.reward.score_batch(dataclasses.replace(part, samples=[_copied(s) for s in part.samples]))
+        return [
+            self._finite(value, self.batch.samples[i])
+            for i, value in zip(rows.tolist(), as_numbers(result, len(rows), self.name), strict=True)
+        ]
+
+    def _finite(self, value: float, sample: Sample) -> float:
+        if not math.isinf(value):
+            return value
+        if self.monitor.first(self.name, "inf"):
+            log.warning("reward %s gave %s and counts as abstained; first for %s", self.name, value, _shown(sample))
+        return math.nan
+
+    def _clamped(self, values: list[float]) -> list[float]:
+        if self.reward.range is None:
+            return values
+        low, high = self.reward.range
+        outside = [i for i, v in enumerate(values) if v < low or v > high]
+        if outside and self.monitor.first(self.name, "range"):
+            log.warning(
+                "reward %s gave %s, outside its range [%g, %g], and is clamped; first for %s",
+                self.name,
+                values[outside[0]],
+                low,
+                high,
+                _shown(self.batch.samples[outside[0]]),
+            )
+        return [min(max(v, low), high) if v == v else v for v in values]
+
+    def _report(self, error: Exception, sample: Sample) -> None:
+        self.why = f"{type(error).__name__}: {error}"
+        if self.monitor.first(self.name, type(error).__name__):
+            trace = "".join(traceback.format_exception(error))
+            log.error("reward %s raised, and abstains, for %s\n%s", self.name, _shown(sample), trace)
+
+
+def as_numbers(result: object, expected: int, name: str) -> list[float]:
+    """What a reward returned as floats, NaN for None; RecipeError says what else it is.
+
+    Takes lists, tuples, one-dimensional arrays and tensors of None, bool, int, float, or 0-d arrays and tensors.
+    """
+    where = f"model.rewards.{name}"
+    fix = f"Return a list of {expected} numbers, one per completion in order, None to abstain"
+    if isinstance(result, Tensor | np.ndarray):
+        result = list(result) if result.ndim == 1 else result
+    if not isinstance(result, Sequence) or isinstance(result, str | bytes):
+        raise RecipeError(f"{where}: returned {type(result).__name__} ({_short(result)}) where a list is due. {fix}")
+    if len(result) != expected:
+        raise RecipeError(f"{where}: returned {len(result)} values for {expected} completions. {fix}")
+    return [_number(value, i, where, fix) for i, value in enumerate(result)]
+
+
+def _number(value: object, index: int, where: str, fix: str) -> float:
+    if isinstance(value, Tensor | np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if value is None:
+        return math.nan
+    if not isinstance(value, numbers.Real | np.bool_):
+        raise RecipeError(f"{where}: value {index} is {type(value).__name__} ({_short(value)}), not a number. {fix}")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _copied(sample: Sample) -> Sample:
+    """A reward may change what it is given; the batch must not notice."""
+    if isinstance(sample.prompt, str) and not sample.fields:
+        return sample
+    return dataclasses.replace(sample, prompt=copy.deepcopy(sample.prompt), fields=copy.deepcopy(dict(sample.fields)))
+
+
+def _short(value: object, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+def _shown(sample: Sample) -> str:
+    completion = _short(sample.completion, 300)
+    return f"prompt {_short(sample.prompt, 300)}, completion {completion}, answer {_short(sample.answer)}"
