@@ -111,7 +111,6 @@ class Recipe:
     prompts_per_step: int
     group_size: int
     updates_per_rollout: int
-    micro_batch_size: int | None
 
     def components(self) -> Iterator[tuple[str, Component]]:
         """All components with their paths, nested ones too."""
@@ -152,6 +151,8 @@ class RolloutBatch:
     """[B] POLICY, BASELINE or EXPERT."""
     exact_logp: bool = False
     """``behaviour_logp`` is what the trainer would compute, so it may serve as ``old_logp``."""
+    max_new_tokens: int = 0
+    """The sampler's length limit, the end token included; 0 = not told."""
     old_logp: Tensor | None = None
     ref_logp: Tensor | None = None
     entropy: Tensor | None = None

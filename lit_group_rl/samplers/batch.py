@@ -37,7 +37,9 @@ def build_batch(
     members: Tensor,
     temperature: float,
     exact_logp: bool,
+    entropy: Tensor | None = None,
     role: int = POLICY,
+    max_new_tokens: int = 0,
 ) -> RolloutBatch:
     """The batch of drawn rows, with the text of each completion decoded once for the rewards."""
     device = completion_ids.device
@@ -63,4 +65,6 @@ def build_batch(
         samples=samples,
         row_role=torch.full((len(completion_ids),), role, dtype=torch.long, device=device),
         exact_logp=exact_logp,
+        max_new_tokens=max_new_tokens,
+        entropy=entropy,
     )

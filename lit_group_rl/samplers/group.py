@@ -66,4 +66,6 @@ class GroupSampler(Sampler):
             members=torch.arange(copies).repeat(len(prompts)),
             temperature=temperature,
             exact_logp=drawn.exact and not truncating,
+            max_new_tokens=self.max_new_tokens,
+            entropy=drawn.entropy,
         )

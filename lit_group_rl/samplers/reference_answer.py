@@ -57,5 +57,6 @@ class ReferenceAnswer(Sampler):
             members=torch.zeros(len(rows), dtype=torch.long),
             temperature=1.0,
             exact_logp=False,
+            max_new_tokens=self.max_new_tokens,
             role=EXPERT,
         )

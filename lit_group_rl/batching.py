@@ -1,0 +1,61 @@
+"""Cut a rollout into minibatches and those into micro-batches, without any effect on the result."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lit_group_rl.functional.collectives import all_max, all_rows, all_sum
+from lit_group_rl.functional.groups import group_index
+from lit_group_rl.functional.rng import seed_of
+from lit_group_rl.types import Counts, RolloutBatch
+
+
+def minibatches(batch: RolloutBatch, count: int, *key: object) -> list[Tensor]:
+    """Row indices of this process for each minibatch: whole groups, shuffled by ``key``, near-equal numbers of groups.
+
+    The shuffle is over the groups of all processes, so the union over processes does not depend on layout.  With fewer
+    groups than ``count`` there are fewer minibatches.
+    """
+    groups = torch.unique(all_rows(batch.group_ids)).cpu()
+    order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(seed_of("minibatches", *key)))
+    parts = groups[order].tensor_split(min(count, len(groups))) if len(groups) else []
+    return [torch.isin(batch.group_ids, part.to(batch.group_ids.device)).nonzero().squeeze(1) for part in parts]
+
+
+def microbatches(batch: RolloutBatch, max_tokens: int, *, whole_groups: bool) -> list[Tensor]:
+    """Row indices packed under ``max_tokens`` padded tokens, longest first; at least one row (or group) each.
+
+    Every process gets the same number of micro-batches: empty ones are added, as sharded forwards must come in step.
+    """
+    device = batch.mask.device
+    length = (batch.prompt_mask.sum(1) + batch.lengths).cpu()
+    unit = group_index(batch.group_ids)[0].cpu() if whole_groups else torch.arange(len(batch))
+    units = sorted(
+        ((int(length[rows].max()), rows) for rows in (_rows(unit, u) for u in range(int(unit.max()) + 1 if len(unit) else 0))),
+        key=lambda item: -item[0],
+    )
+    packs: list[Tensor] = []
+    width = 0
+    for longest, rows in units:
+        if packs and width * (len(packs[-1]) + len(rows)) <= max_tokens:
+            packs[-1] = torch.cat([packs[-1], rows])
+        else:
+            packs.append(rows)
+            width = longest
+    most = int(all_max(torch.tensor(len(packs), device=device)))
+    packs += [torch.empty(0, dtype=torch.long)] * (most - len(packs))
+    return [pack.sort().values.to(device) for pack in packs]
+
+
+def _rows(unit: Tensor, u: int) -> Tensor:
+    return (unit == u).nonzero().squeeze(1)
+
+
+def counts(masks: list[Tensor], group_ids: Tensor) -> list[Counts]:
+    """Tokens, rows and groups under each mask [B, T], over all processes, in one exchange."""
+    table = torch.zeros(len(masks), 3, dtype=torch.float64, device=group_ids.device)
+    for i, mask in enumerate(masks):
+        rows = mask.any(1)
+        table[i] = torch.stack([mask.sum(), rows.sum(), torch.tensor(len(torch.unique(group_ids[rows])), device=mask.device)])
+    return [Counts(*row) for row in all_sum(table).tolist()]

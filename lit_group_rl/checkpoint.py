@@ -1,0 +1,248 @@
+"""Checkpoints at RL-step boundaries that survive: written aside, hashed, renamed, and only then pointed to.
+
+    checkpoints/step_000040/   weights.safetensors   state.pt   manifest.json
+    checkpoints/last           the name of the newest good one
+    checkpoints/best           the name of the one with the best held-out accuracy
+
+``state.pt`` holds plain data and tensors only and is read with torch's restricted loader, without a fallback.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
+
+from lit_group_rl import parallel
+from lit_group_rl.functional.collectives import rank, world_size
+from lit_group_rl.types import RecipeError
+
+if TYPE_CHECKING:
+    from lit_group_rl.module import LitGroupRL
+
+FORMAT = 1
+WEIGHTS, STATE, MANIFEST = "weights.safetensors", "state.pt", "manifest.json"
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Checkpoint:
+    """A read checkpoint."""
+
+    folder: Path
+    weights: dict[str, torch.Tensor]
+    state: dict[str, Any]
+
+
+class BadCheckpoint(Exception):
+    """A checkpoint that is incomplete or altered."""
+
+
+# ---- writing
+
+
+def save(module: LitGroupRL, folder: Path, keep: int = 2) -> Path | None:
+    """Write the present RL-step boundary below ``folder``; on the first process only, after gathering from all.
+
+    Keeps the newest ``keep`` and the best.  Raises OSError when it cannot be written; the old ones are then untouched.
+    """
+    trainer: Any = module.trainer
+    weights = _gather_weights(module)
+    optimizer = get_optimizer_state_dict(
+        module, trainer.optimizers[0], options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
+    state = {
+        "format": FORMAT,
+        "rl_step": module.rl_step,
+        "optimizer": optimizer,
+        "module": module.component_state(),
+        "data": trainer.datamodule.state_dict(),
+        "callbacks": {cb.state_key: s for cb in trainer.callbacks if (s := cb.state_dict())},
+        "world_size": world_size(),
+    }
+    if rank() != 0:
+        return None
+    target = folder / f"step_{module.rl_step:06d}"
+    aside = folder / f".writing_{target.name}_{os.getpid()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    try:
+        _write(aside, weights, state)
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(aside, target)
+        _sync_folder(folder)
+        point(folder, "last", target.name)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    _prune(folder, keep)
+    return target
+
+
+def _gather_weights(module: LitGroupRL) -> dict[str, torch.Tensor]:
+    nets = {"policy": module.policy.net, **{f"models.{k}": m for k, m in module.models.items()}}
+    return {f"{name}.{k}": v for name, net in nets.items() for k, v in parallel.full_state(net).items()}
+
+
+def _write(aside: Path, weights: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+    from safetensors.torch import save_file
+
+    seen: dict[int, str] = {}
+    tied: dict[str, str] = {}
+    plain = {}
+    for name, tensor in weights.items():
+        first = seen.setdefault(tensor.data_ptr(), name) if tensor.numel() else name
+        if first == name:
+            plain[name] = tensor.contiguous()
+        else:
+            tied[name] = first
+    save_file(plain, str(aside / WEIGHTS), metadata={"tied": json.dumps(tied)})
+    torch.save(state, aside / STATE)
+    manifest = {"format": FORMAT, "rl_step": state["rl_step"], "files": {}}
+    for name in (WEIGHTS, STATE):
+        _sync_file(aside / name)
+        manifest["files"][name] = {"size": (aside / name).stat().st_size, "sha256": _sha256(aside / name)}
+    (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    _sync_file(aside / MANIFEST)
+
+
+def point(folder: Path, pointer: str, name: str) -> None:
+    """Let ``last`` or ``best`` name a checkpoint, atomically."""
+    aside = folder / f".{pointer}_{os.getpid()}"
+    aside.write_text(name, encoding="utf-8")
+    _sync_file(aside)
+    os.replace(aside, folder / pointer)
+
+
+def _prune(folder: Path, keep: int) -> None:
+    pinned = {_pointed(folder, p) for p in ("last", "best")}
+    for old in sorted(folder.glob("step_*"))[:-keep]:
+        if old.name not in pinned:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _pointed(folder: Path, pointer: str) -> str | None:
+    try:
+        return (folder / pointer).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _sync_file(path: Path) -> None:
+    with open(path, "rb") as f:
+        os.fsync(f.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as f:
+        while block := f.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# ---- reading
+
+
+def read(folder: Path) -> Checkpoint:
+    """One checkpoint, its files held against the manifest.  Raises BadCheckpoint saying what is wrong."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        for name, expected in manifest["files"].items():
+            size = (folder / name).stat().st_size
+            if size != expected["size"]:
+                raise BadCheckpoint(f"{folder / name} has {size} bytes, not {expected['size']}")
+            if _sha256(folder / name) != expected["sha256"]:
+                raise BadCheckpoint(f"{folder / name} was altered: its SHA-256 is not the manifest's")
+        with safe_open(str(folder / WEIGHTS), framework="pt") as f:
+            weights = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
+            tied = json.loads((f.metadata() or {}).get("tied", "{}"))
+        weights |= {name: weights[first] for name, first in tied.items()}
+        state = torch.load(folder / STATE, weights_only=True, map_location="cpu")
+    except (OSError, ValueError, KeyError, SafetensorError) as e:
+        raise BadCheckpoint(f"{folder}: {e}") from e
+    if state["format"] != FORMAT:
+        raise BadCheckpoint(f"{folder} has format {state['format']}, this version reads {FORMAT}")
+    return Checkpoint(folder, weights, state)
+
+
+def newest(run: Path, pointer: str = "last") -> Checkpoint | None:
+    """The checkpoint a run goes on from: the pointed one, or the newest good one, saying what was passed over."""
+    folder = run / "checkpoints"
+    names = [n for n in [_pointed(folder, pointer)] if n]
+    names += [p.name for p in sorted(folder.glob("step_*"), reverse=True) if p.name not in names]
+    for name in names:
+        try:
+            return read(folder / name)
+        except BadCheckpoint as e:
+            log.warning("checkpoint passed over: %s", e)
+    return None
+
+
+def restore_weights(module: LitGroupRL, checkpoint: Checkpoint) -> None:
+    """Weights of the policy and the auxiliary models, from a checkpoint of the same architecture."""
+    nets = {"policy": module.policy.net, **{f"models.{k}": m for k, m in module.models.items()}}
+    for name, net in nets.items():
+        assert net is not None
+        mine = {k: v for k, v in checkpoint.weights.items() if k.startswith(name + ".")}
+        mine = {k.removeprefix(name + "."): v for k, v in mine.items()}
+        expected = {k: tuple(v.shape) for k, v in net.state_dict().items()}
+        found = {k: tuple(v.shape) for k, v in mine.items()}
+        wrong = [k for k in sorted(expected.keys() | found.keys()) if expected.get(k) != found.get(k)]
+        if wrong:
+            shown = "; ".join(f"{k}: run {expected.get(k)}, checkpoint {found.get(k)}" for k in wrong[:3])
+            raise RecipeError(
+                f"resume: {checkpoint.folder} belongs to another architecture ({len(wrong)} tensors differ: {shown}). "
+                f"Resume with the policy, critic and evaluator of that run (see its config.yaml)"
+            )
+        parallel.load_full_state(net, mine)
+
+
+def restore_training(module: LitGroupRL, checkpoint: Checkpoint) -> None:
+    """Optimizer and callbacks; counters and data position were taken back in ``setup``."""
+    trainer: Any = module.trainer
+    set_optimizer_state_dict(
+        module,
+        trainer.optimizers[0],
+        optim_state_dict=checkpoint.state["optimizer"],
+        options=StateDictOptions(full_state_dict=True),
+    )
+    for callback in trainer.callbacks:
+        if callback.state_key in checkpoint.state["callbacks"]:
+            callback.load_state_dict(checkpoint.state["callbacks"][callback.state_key])
+
+
+def export(run: Path, out: Path, which: str = "best") -> Path:
+    """Write a run's policy as a plain Hugging Face folder: safetensors weights, configuration, tokenizer."""
+    from lit_group_rl.cli.run import load_module
+
+    checkpoint = newest(run, which)
+    if checkpoint is None:
+        raise RecipeError(f"export: {run} holds no usable checkpoint. Give a run folder such as runs/grpo/0001")
+    if out.exists() and any(out.iterdir()):
+        raise RecipeError(f"export: {out} is not empty. Give a new folder")
+    module = load_module(run / "config.yaml")
+    module.policy.load()
+    mine = {k.removeprefix("policy."): v for k, v in checkpoint.weights.items() if k.startswith("policy.")}
+    parallel.load_full_state(module.policy.net, mine)
+    module.policy.save(out)
+    return out

@@ -1,0 +1,500 @@
+"""The loop: one batch of prompts is one RL step, rollout and updates together.  It knows no algorithm.
+
+Read top to bottom: ``training_step`` -> ``rollout`` -> ``judge`` -> ``improve`` -> ``update`` -> ``policy_loss``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Optional
+
+import lightning.pytorch as L
+import torch
+from lightning.pytorch.cli import OptimizerCallable
+from torch import Tensor, nn
+
+from lit_group_rl import checkpoint, parallel
+from lit_group_rl.advantages.base import AdvantageEstimator
+from lit_group_rl.aggregators.base import LossAggregator
+from lit_group_rl.aux_losses.base import AuxLoss
+from lit_group_rl.batching import counts, microbatches, minibatches
+from lit_group_rl.clip_policies.base import ClipPolicy
+from lit_group_rl.critics.base import AuxiliaryModel, Critic
+from lit_group_rl.evaluation import HeldOut
+from lit_group_rl.evaluators.base import Evaluator
+from lit_group_rl.filters.base import GroupFilter
+from lit_group_rl.functional.collectives import all_sum, world_size
+from lit_group_rl.functional.rng import seeded
+from lit_group_rl.loss_weights.base import LossWeight
+from lit_group_rl.metric_bag import MetricBag
+from lit_group_rl.policy import HFPolicy
+from lit_group_rl.ratios.base import ImportanceRatio
+from lit_group_rl.recording import Recorder, log_advantages, log_rollout, log_trust_region
+from lit_group_rl.rewards.base import Reward, RewardShaper
+from lit_group_rl.rewards.runner import RewardMonitor, score_rewards
+from lit_group_rl.samplers.base import Sampler
+from lit_group_rl.schedules.base import Clock, Number, Schedule
+from lit_group_rl.surrogates.base import Surrogate
+from lit_group_rl.types import Component, Counts, LossContext, Problem, Recipe, RecipeError, RolloutBatch, walk
+from lit_group_rl.update_schedules.base import UpdateSchedule
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    """The default optimizer: AdamW without weight decay, betas (0.9, 0.999)."""
+    return torch.optim.AdamW(parameters, weight_decay=0.0)
+
+
+class LitGroupRL(L.LightningModule):
+    """Composes the parts of a recipe and trains the policy with them."""
+
+    def __init__(
+        self,
+        policy: HFPolicy,
+        sampler: Sampler,
+        rewards: dict[str, Reward],
+        advantage: AdvantageEstimator,
+        ratio: ImportanceRatio,
+        clip_policy: ClipPolicy,
+        surrogate: Surrogate,
+        aggregator: LossAggregator,
+        filter: Optional[GroupFilter] = None,  # noqa: A002
+        shapers: Optional[dict[str, RewardShaper]] = None,
+        loss_weights: Optional[dict[str, LossWeight]] = None,
+        aux_losses: Optional[dict[str, AuxLoss]] = None,
+        critic: Optional[Critic] = None,
+        evaluator: Optional[Evaluator] = None,
+        update_schedule: Optional[UpdateSchedule] = None,
+        heldout: Optional[HeldOut] = None,
+        ppo_epochs: int = 1,
+        minibatches: int = 1,
+        micro_batch_tokens: int = 16384,
+        learning_rate: Number = 1e-4,
+        optimizer: OptimizerCallable = adamw,
+        max_grad_norm: Optional[float] = 1.0,
+        steps: int = 100,
+        seed: int = 1,
+    ) -> None:
+        """The slots in the order in which they act, then the numbers of the loop.
+
+        Args:
+            policy: The model that is trained.
+            sampler: Draws the completions of a step.
+            rewards: Scores completions; the total is their weighted sum, the first decides what counts as solved.
+            advantage: Scores to advantages.
+            ratio: How far the policy has moved since the rollout.
+            clip_policy: Where the ratio may move.
+            surrogate: Ratio, bounds and advantage to a loss per token.
+            aggregator: Loss per token to one number.
+            filter: Which groups are trained on; null keeps all.
+            shapers: Change scores after the filter.
+            loss_weights: Factors on the policy loss.
+            aux_losses: Terms beside the policy loss.
+            critic: Predicts returns.
+            evaluator: Second agent that judges completions.
+            update_schedule: Which models learn at which step; null: all, always.
+            heldout: When and how held-out prompts are evaluated; null: never.
+            ppo_epochs: Passes over a rollout.
+            minibatches: Optimizer steps per pass, each over whole groups.
+            micro_batch_tokens: Padded tokens in memory at once; changes memory and speed, never the result.
+            learning_rate: Of the policy.
+            optimizer: Optimizer class and its other options; its lr is set by learning_rate.
+            max_grad_norm: Gradients of each model are scaled down to this norm; null: never.
+            steps: RL steps of the run.
+            seed: Every random draw of the run derives from it.
+        """
+        super().__init__()
+        self.automatic_optimization = False
+        self.parts: dict[str, Any] = {
+            "policy": policy, "sampler": sampler, "filter": filter, "rewards": rewards, "shapers": shapers or {},
+            "advantage": advantage, "ratio": ratio, "clip_policy": clip_policy, "surrogate": surrogate,
+            "loss_weights": loss_weights or {}, "aux_losses": aux_losses or {}, "aggregator": aggregator,
+            "critic": critic, "evaluator": evaluator, "update_schedule": update_schedule, "heldout": heldout,
+            "learning_rate": learning_rate,
+        }  # fmt: skip
+        self.policy, self.sampler, self.filter, self.rewards = policy, sampler, filter, rewards
+        self.shapers, self.loss_weights, self.aux_losses = shapers or {}, loss_weights or {}, aux_losses or {}
+        self.advantage, self.ratio, self.clip_policy, self.surrogate = advantage, ratio, clip_policy, surrogate
+        self.aggregator, self.update_schedule, self.heldout = aggregator, update_schedule, heldout
+        self.models = nn.ModuleDict({k: m for k, m in (("critic", critic), ("evaluator", evaluator)) if m is not None})
+        self.ppo_epochs, self.minibatches, self.micro_batch_tokens = ppo_epochs, minibatches, micro_batch_tokens
+        self.learning_rate, self.make_optimizer, self.max_grad_norm = learning_rate, optimizer, max_grad_norm
+        self.steps, self.seed = steps, seed
+        self.rl_step = 0
+        self.recorder = Recorder()
+        self.monitor = RewardMonitor()
+        self.last_batch: RolloutBatch | None = None
+        self.resume_from: Path | None = None
+        """Folder of the run to go on from."""
+        self._checkpoint: checkpoint.Checkpoint | None = None
+        self._refuse_bad_numbers()
+
+    # ---- before the first step
+
+    def _refuse_bad_numbers(self) -> None:
+        for name in ("ppo_epochs", "minibatches", "micro_batch_tokens", "steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"model.{name} must be at least 1, got {getattr(self, name)}")
+        rate = self.learning_rate
+        if not isinstance(rate, Schedule) and not 0 <= rate < float("inf"):
+            raise ValueError(f"model.learning_rate must be a finite number of at least 0, got {rate}")
+        if self.max_grad_norm is not None and not 0 < self.max_grad_norm < float("inf"):
+            raise ValueError(f"model.max_grad_norm must be a finite number above 0 or null, got {self.max_grad_norm}")
+        if not self.rewards:
+            raise ValueError("model.rewards is empty: name at least one reward")
+
+    @property
+    def updates_per_rollout(self) -> int:
+        """Optimizer steps made from one rollout."""
+        return self.ppo_epochs * self.minibatches
+
+    def describe(self, prompts_per_step: int) -> Recipe:
+        """The recipe as components see it when they check each other."""
+        return Recipe(self.parts, prompts_per_step, self.sampler.group_size, self.updates_per_rollout)
+
+    def problems(self, prompts_per_step: int) -> list[Problem]:
+        """Contradictions between the parts, and settings without effect."""
+        recipe = self.describe(prompts_per_step)
+        found = [problem for _, part in recipe.components() for problem in part.checks(recipe)]
+        if self.minibatches > prompts_per_step:
+            found.append(
+                Problem(
+                    "model.minibatches",
+                    f"{self.minibatches} minibatches of whole groups cannot be cut from {prompts_per_step} prompts",
+                    f"Lower it to {prompts_per_step} or raise data.prompts_per_step",
+                )
+            )
+        return found
+
+    def setup(self, stage: str) -> None:
+        """Take counters and data position back from the run that is resumed (or whose weights are evaluated)."""
+        if self.resume_from is None or self._checkpoint is not None:
+            return
+        self._checkpoint = checkpoint.newest(self.resume_from)
+        if self._checkpoint is None:
+            raise RecipeError(f"resume: {self.resume_from} holds no usable checkpoint. Start anew without resume")
+        state = self._checkpoint.state
+        self.rl_step = state["rl_step"]
+        self.load_component_state(state["module"])
+        if stage == "fit":
+            self.trainer.datamodule.load_state_dict(state["data"])
+
+    def configure_model(self) -> None:
+        """Load weights, copy the reference, make the critics, shard.  Called again by a later validate: no effect."""
+        if self.policy.net is not None:
+            return
+        self.policy.load()
+        for model in self.models.values():
+            model.build(self.policy)
+        if self.describe(1).needs("ref_logp"):
+            self.policy.add_reference()
+        if isinstance(self.trainer.strategy, parallel.FSDP2Strategy):
+            mesh = self.device_mesh["data_parallel"]
+            for net in (self.policy.net, self.policy.reference, *self.models.values()):
+                if net is not None:
+                    parallel.shard(net, mesh)
+        if self._checkpoint is not None:
+            checkpoint.restore_weights(self, self._checkpoint)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """One optimizer; the policy's parameters first, then a group per auxiliary model."""
+        groups = [{"params": trainable(self.policy.net), "lr": self.clock.at(self.learning_rate)}]
+        if not groups[0]["params"]:
+            raise RecipeError("model.policy: no parameter is trainable. Unfreeze some, or add an adapter (lora)")
+        groups += [
+            {"params": trainable(m), "lr": self.clock.at(m.learning_rate)} for m in self.models.values() if trainable(m)
+        ]
+        return self.make_optimizer(groups)
+
+    @property
+    def clock(self) -> Clock:
+        """Where the run stands."""
+        return Clock(self.rl_step, self.steps)
+
+    @property
+    def active(self) -> frozenset[str]:
+        """Names of the models that learn in the present step."""
+        everyone = frozenset({"policy", *self.models})
+        return everyone if self.update_schedule is None else self.update_schedule.active(self.clock) & everyone
+
+    # ---- one RL step
+
+    def training_step(self, prompts: Any, batch_idx: int) -> None:
+        """Sample, score, estimate, update; then log what happened."""
+        try:
+            bag = MetricBag()
+            with self.timed("time/step"):
+                batch = self.rollout(prompts, bag)
+                if int(all_sum(torch.tensor(len(batch), device=self.device))):
+                    self.judge(batch, bag)
+                    self.improve(batch, bag)
+            self.last_batch = batch
+            self.rl_step += 1
+            if self.heldout is not None and self.heldout.due(self.clock):
+                self.evaluate(bag)
+            self.finish_step(bag)
+        except StopIteration as e:  # Lightning would take it for the end of the data and skip the batch
+            raise RuntimeError("a component raised StopIteration") from e
+
+    @torch.no_grad()
+    def rollout(self, prompts: Any, bag: MetricBag) -> RolloutBatch:
+        """Completions with their scores, of the groups that the filter keeps; dropped ones are sampled anew."""
+        clock, wanted = self.clock, self.trainer.datamodule.prompts_per_step
+        kept: list[RolloutBatch] = []
+        rounds = 1 if self.filter is None else self.filter.max_rounds
+        for k in range(rounds):
+            with self.timed("time/sample"), parallel.unsharded(self.policy.net), seeded("sample", self.seed, clock.step):
+                batch = self.sampler.sample(self.policy, prompts.prompts, prompts.positions, clock, self.seed)
+                for model in self.models.values():
+                    model.annotate(batch, self.policy)
+            with self.timed("time/reward"):
+                score_rewards(self.rewards, batch, clock, self.seed, self.monitor)
+            log_rollout(batch, bag)
+            keep = torch.ones_like(batch.truncated) if self.filter is None else self.filter.keep(batch)
+            bag.mean("group/used_frac", len(torch.unique(batch.group_ids[keep])), len(torch.unique(batch.group_ids)))
+            kept.append(batch.rows(keep.nonzero().squeeze(1)))
+            have = sum(len(torch.unique(b.group_ids)) for b in kept)
+            missing = wanted - int(all_sum(torch.tensor(have, device=self.device)))
+            self.recorder.count(prompts=len(prompts.prompts), completions=len(batch), tokens=int(batch.lengths.sum()))
+            if missing <= 0 or k + 1 == rounds:
+                break
+            prompts = self.trainer.datamodule.more(missing, (k + 1) * wanted)
+        return RolloutBatch.cat(kept)
+
+    @torch.no_grad()
+    def judge(self, batch: RolloutBatch, bag: MetricBag) -> None:
+        """Shape the scores and turn them into advantages; let components take their statistics of the rollout."""
+        clock, recipe = self.clock, self.describe(1)
+        with self.timed("time/train"):
+            if self.updates_per_rollout > 1 or recipe.needs("old_logp"):
+                exact = batch.exact_logp and not self._autocast
+                batch.old_logp = batch.behaviour_logp if exact else self.in_parts(batch, self._logp)
+            if recipe.needs("ref_logp"):
+                batch.ref_logp = self.in_parts(batch, self.policy.reference_logp)
+            for shaper in self.shapers.values():
+                change = shaper.shape(batch, clock)
+                if change.dim() == 1:
+                    batch.scores = batch.scores + change
+                else:
+                    batch.token_rewards = change if batch.token_rewards is None else batch.token_rewards + change
+            result = self.advantage.estimate(batch)
+            batch.advantages, batch.returns = result.values, result.returns
+            for _, part in recipe.components():
+                part.prepare(batch, clock)
+            log_advantages(batch, bag)
+
+    def improve(self, batch: RolloutBatch, bag: MetricBag) -> None:
+        """``ppo_epochs`` passes over the rollout, ``minibatches`` optimizer steps in each."""
+        optimizer = self.optimizers()
+        names = ["policy", *(k for k, m in self.models.items() if trainable(m))]
+        rates = [self.learning_rate, *(self.models[k].learning_rate for k in names[1:])]
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = self.clock.at(rate)
+        bag.max("optim/lr", optimizer.param_groups[0]["lr"])
+        with self.timed("time/train"):
+            for epoch in range(self.ppo_epochs):
+                for k, index in enumerate(minibatches(batch, self.minibatches, self.seed, self.rl_step, epoch)):
+                    with seeded("update", self.seed, self.rl_step, epoch, k):
+                        self.update(batch.rows(index), optimizer, bag)
+
+    def update(self, batch: RolloutBatch, optimizer: Any, bag: MetricBag) -> None:
+        """One optimizer step from one minibatch, its micro-batches accumulated under normalisers of the whole."""
+        auxes = self.aux_losses
+        masks = [batch.mask, *(aux.selection(batch) for aux in auxes.values())]
+        total, *aux_counts = counts(masks, batch.group_ids)
+        whole = self.surrogate.whole_groups or any(a.whole_groups for a in auxes.values())
+        packs = microbatches(batch, self.micro_batch_tokens, whole_groups=whole)
+        optimizer.zero_grad()
+        if any(w.whole_minibatch for w in self.loss_weights.values()):
+            self._observe(batch, total, bag)
+        nets = [self.policy.net, *self.models.values()]
+        for i, index in enumerate(packs):
+            micro = batch.rows(index if len(index) else torch.zeros(1, dtype=torch.long, device=batch.mask.device))
+            if not len(index):  # another process has one more: take part in its exchanges without weight
+                micro.mask = torch.zeros_like(micro.mask)
+            loss = self.total_loss(micro, total, dict(zip(auxes, aux_counts, strict=True)), 1 / len(packs), bag)
+            with parallel.gradient_sync(self.trainer.strategy, nets, last=i + 1 == len(packs)):
+                self.manual_backward(loss * world_size())
+        optimizer.step()
+        for name in self.active - {"policy"}:
+            self.models[name].after_step()
+        bag.mean("optim/grad_norm", self._grad_norms["policy"])
+        for name in self.models:
+            bag.mean(f"optim/grad_norm_{name}", self._grad_norms.get(name, 0.0))
+        self.recorder.count(updates=1, skipped=int(self._skipped))
+
+    def total_loss(
+        self, batch: RolloutBatch, total: Counts, aux_counts: dict[str, Counts], share: float, bag: MetricBag
+    ) -> Tensor:
+        """This micro-batch's share of the loss of every model that is learning."""
+        active, recipe = self.active, self.describe(1)
+        wants_hidden = any("hidden" in m.needs for m in self.models.values())
+        with torch.set_grad_enabled("policy" in active):
+            scores = self.policy.score(batch, entropy=bool(recipe.needs("entropy")), hidden=wants_hidden)
+        if wants_hidden:
+            batch.features["hidden"] = scores.hidden.detach()
+        ctx = self._context(batch, scores.logp, scores.entropy, total, bag)
+        losses = {}
+        if "policy" in active:
+            losses["policy"] = self.policy_loss(ctx)
+            for name, aux in self.aux_losses.items():
+                term = (aux.aggregator() or self.aggregator).reduce(aux.term(ctx), aux.selection(batch), aux_counts[name])
+                bag.mean(f"loss/{name}", term.detach() * world_size(), share)
+                losses[name] = ctx.clock.at(aux.coef) * term
+        for name, model in self.models.items():
+            if name in active:
+                losses[name] = model.loss(ctx, self.policy)
+                bag.mean(f"loss/{name}", losses[name].detach() * world_size(), share)
+        loss = torch.stack(list(losses.values())).sum()
+        if "policy" in losses:
+            bag.mean("loss/policy", losses["policy"].detach() * world_size(), share)
+        bag.mean("loss/total", loss.detach() * world_size(), share)
+        return loss
+
+    def policy_loss(self, ctx: LossContext) -> Tensor:
+        """Ratio, bounds, surrogate, weights, aggregate."""
+        bounds = self.clip_policy.bounds(ctx)
+        values = self.surrogate.loss(ctx, bounds)
+        for weight in self.loss_weights.values():
+            values = values * weight.weight(ctx)
+        log_trust_region(ctx, bounds, moved=self.updates_per_rollout > 1)
+        return self.aggregator.reduce(values, ctx.mask, ctx.counts)
+
+    # ---- pieces of a step
+
+    def _context(self, batch: RolloutBatch, logp: Tensor, entropy: Tensor | None, total: Counts, bag: MetricBag) -> LossContext:
+        old = logp.detach() if batch.old_logp is None else batch.old_logp.to(logp.dtype)
+        token_log_ratio = torch.where(batch.mask, logp - old, torch.zeros_like(logp))
+        advantages = batch.advantages.to(logp.dtype)
+        moved = self.clip_policy.pre(token_log_ratio, advantages, batch.mask)
+        log_ratio = self.ratio.log_ratio(moved, batch.mask)
+        return LossContext(batch, logp, log_ratio, entropy, total, self.clock, self.seed, bag)
+
+    @torch.no_grad()
+    def _observe(self, batch: RolloutBatch, total: Counts, bag: MetricBag) -> None:
+        """Show the whole minibatch under the present weights to the loss weights that need its statistics."""
+        entropies: list[Tensor] = []
+        logp = self.in_parts(batch, lambda part: self._logp_and_entropy(part, entropies))
+        entropy = self.in_parts(batch, lambda part: entropies.pop(0)) if entropies else None
+        ctx = self._context(batch, logp, entropy, total, bag)
+        for weight in self.loss_weights.values():
+            weight.observe(ctx)
+
+    def _logp(self, batch: RolloutBatch) -> Tensor:
+        return self.policy.score(batch).logp
+
+    def _logp_and_entropy(self, batch: RolloutBatch, entropies: list[Tensor]) -> Tensor:
+        scores = self.policy.score(batch, entropy=True)
+        entropies.append(scores.entropy)
+        return scores.logp
+
+    def in_parts(self, batch: RolloutBatch, function: Any) -> Tensor:
+        """A [B, T] result computed micro-batch by micro-batch, without gradient."""
+        out = torch.zeros(batch.mask.shape, device=batch.mask.device)
+        for index in microbatches(batch, self.micro_batch_tokens, whole_groups=False):
+            rows = batch.rows(index if len(index) else torch.zeros(1, dtype=torch.long, device=out.device))
+            part = function(rows)
+            if len(index):
+                out[index, : part.shape[1]] = part.detach().float()
+        return out
+
+    @property
+    def _autocast(self) -> bool:
+        return torch.is_autocast_enabled(self.device.type)
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        """Clip each model's gradients; where nothing moved or a number is not finite, the step does nothing."""
+        parts = {"policy": trainable(self.policy.net)} | {k: trainable(m) for k, m in self.models.items()}
+        for name in parts.keys() - self.active:
+            for p in parts[name]:
+                p.grad = None
+        self._grad_norms = {k: parallel.clip_gradients(ps, self.max_grad_norm) for k, ps in parts.items()}
+        norms = torch.tensor(list(self._grad_norms.values()), device=self.device)
+        bad = all_sum((~norms.isfinite()).any().float())
+        self._skipped = bool(bad > 0) or not any(self._grad_norms.values())
+        if self._skipped:  # no weight decay and no momentum drift either
+            optimizer.zero_grad(set_to_none=True)
+
+    # ---- evaluation and logging
+
+    def evaluate(self, bag: MetricBag) -> None:
+        """Held-out accuracy, into the bag."""
+        with self.timed("time/eval"), parallel.unsharded(self.policy.net):
+            self.heldout.run(self.policy, self.sampler, self.rewards, self.trainer.datamodule.heldout_share(), self.seed, bag)
+
+    def on_train_start(self) -> None:
+        """Take optimizer and callbacks back, or evaluate the start."""
+        if self._checkpoint is not None:
+            checkpoint.restore_training(self, self._checkpoint)
+        self.recorder.start(self)
+        if self.rl_step == 0 and self.heldout is not None:
+            bag = MetricBag()
+            self.evaluate(bag)
+            self.emit(bag.reduce())
+
+    def finish_step(self, bag: MetricBag) -> None:
+        """Reduce the step's numbers over processes, show them to the schedules, log them."""
+        metrics = self.recorder.finish(bag, self)
+        for _, part in self.describe(1).components():
+            if isinstance(part, Schedule):
+                part.observe(metrics)
+        self.emit(metrics)
+
+    def emit(self, metrics: dict[str, float]) -> None:
+        """Give the numbers of ``rl_step`` finished steps to every logger and callback."""
+        self.recorder.emit(metrics, self)
+
+    @contextmanager
+    def timed(self, tag: str) -> Iterator[None]:
+        """Add the seconds of a stage to the step's times."""
+        began = time.perf_counter()
+        yield
+        self.recorder.add_time(tag, time.perf_counter() - began)
+
+    def validation_step(self, prompts: Any, batch_idx: int) -> None:
+        """Held-out evaluation of one batch, for ``validate`` and ``test``."""
+        heldout = self.heldout or HeldOut()
+        heldout.run(self.policy, self.sampler, self.rewards, prompts, self.seed, self._validation)
+
+    test_step = validation_step
+
+    def on_validation_epoch_start(self) -> None:
+        """Start counting."""
+        self._validation = MetricBag()
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the set's numbers."""
+        if not self.trainer.sanity_checking:
+            self.log_dict(self._validation.reduce())
+
+    on_test_epoch_start, on_test_epoch_end = on_validation_epoch_start, on_validation_epoch_end
+
+    def predict_step(self, prompts: Any, batch_idx: int) -> list[dict[str, Any]]:
+        """Greedy completions: prompt, completion, answer."""
+        samples = (self.heldout or HeldOut()).greedy(self.policy, self.sampler, prompts).samples
+        return [{"prompt": s.prompt, "completion": s.completion, "answer": s.answer} for s in samples]
+
+    # ---- state
+
+    def component_state(self) -> dict[str, Any]:
+        """Counters and the memory of components that are not models, as plain data."""
+        parts = {p: c.state_dict() for p, c in self.describe(1).components() if not isinstance(c, nn.Module)}
+        return {"parts": {p: s for p, s in parts.items() if s}, "recorder": self.recorder.state_dict(), "monitor": self.monitor.state_dict()}
+
+    def load_component_state(self, state: dict[str, Any]) -> None:
+        """Take back what ``component_state`` gave."""
+        for path, part in self.describe(1).components():
+            if path in state["parts"]:
+                part.load_state_dict(state["parts"][path])
+        self.recorder.load_state_dict(state["recorder"])
+        self.monitor.load_state_dict(state["monitor"])
+
+
+def trainable(net: nn.Module | None) -> list[nn.Parameter]:
+    """Parameters that take gradients."""
+    return [] if net is None else [p for p in net.parameters() if p.requires_grad]
+
+
+__all__ = ["Component", "LitGroupRL", "walk"]

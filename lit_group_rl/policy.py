@@ -1,0 +1,332 @@
+"""The model that is trained: any causal language model of transformers, with its tokenizer."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from lit_group_rl.generation import Drawn, generate
+from lit_group_rl.scoring import CausalNet, TokenScores
+from lit_group_rl.types import Component, Problem, Prompt, Recipe, RecipeError, RolloutBatch
+
+PACKAGE_PREFIX = "package:"
+
+
+class HFPolicy(Component, nn.Module):
+    """A causal language model folder, GGUF file or hub name, loaded by transformers.
+
+    Dropout is set to zero: the ratio of the first update is then exactly 1, and old log-probs mean what they say.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        gguf_file: str | None = None,
+        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+        attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa",
+        gradient_checkpointing: bool = False,
+        chat: bool | None = None,
+        system_prompt: str | None = None,
+        lora: dict[str, Any] | None = None,
+        adapter: str | None = None,
+        revision: str | None = None,
+        trust_remote_code: bool = False,
+        decode_rows: int = 512,
+    ) -> None:
+        """Nothing is read before :meth:`load`.
+
+        Args:
+            path: Folder, hub name, or ``package:NAME`` for the files inside an installed Python package.
+            gguf_file: File name inside ``path`` when the weights are in GGUF form.
+            dtype: Of the weights in memory; train in float32 and let ``trainer.precision`` autocast.
+            attention: Attention implementation of transformers.
+            gradient_checkpointing: Trade time for activation memory.
+            chat: Put the prompt through the chat template; null: when the tokenizer has one.
+            system_prompt: First message of the chat.
+            lora: Options of ``peft.LoraConfig`` (extra ``lora``), e.g. {r: 16, target_modules: all-linear}.
+            adapter: Folder of a trained LoRA adapter to go on from; the reference is then that adapter.
+            revision: Branch, tag or commit on the hub.
+            decode_rows: Completions decoded at a time; changes memory and speed, never the result.
+            trust_remote_code: Run Python code that comes with the model. Only for models you would install.
+        """
+        super().__init__()
+        self.path, self.gguf_file, self.dtype, self.attention = path, gguf_file, dtype, attention
+        self.gradient_checkpointing, self.chat, self.system_prompt = gradient_checkpointing, chat, system_prompt
+        self.lora, self.adapter, self.revision, self.trust_remote_code = lora, adapter, revision, trust_remote_code
+        self.decode_rows = decode_rows
+        self.net: CausalNet | None = None
+        self.reference: CausalNet | None = None
+        self.tokenizer: Any = None
+        self._peft: Any = None
+        self._encoded: dict[str, list[int]] = {}
+
+    # ---- loading
+
+    def load_tokenizer(self) -> None:
+        """Read the tokenizer alone; :meth:`load` does it too."""
+        if self.tokenizer is None:
+            self.tokenizer = self._tokenizer()
+
+    def load(self) -> None:
+        """Read tokenizer and weights; the second call does nothing."""
+        if self.net is not None:
+            return
+        self.load_tokenizer()
+        model = self._model()
+        self._check_model(model)
+        if self.lora is not None or self.adapter is not None:
+            model = self._with_lora(model)
+        if self.gradient_checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            model.enable_input_require_grads()
+        self.net = CausalNet(model)
+
+    def add_reference(self) -> None:
+        """Freeze a copy of the present weights as the reference; under LoRA the base with the adapter as loaded."""
+        if self.reference is None and not (self._peft is not None and self.adapter is None):
+            assert self.net is not None
+            self.reference = copy.deepcopy(self.net).requires_grad_(False)
+
+    def _source(self) -> str:
+        if not self.path.startswith(PACKAGE_PREFIX):
+            return self.path
+        name = self.path.removeprefix(PACKAGE_PREFIX)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:
+            raise RecipeError(
+                f"model.policy.path: the Python package {name!r} that holds the model is not installed. "
+                f"pip install {name.replace('_', '-')} (or the extra that names it, see README)"
+            )
+        return str(Path(spec.origin).parent)
+
+    def _options(self) -> dict[str, Any]:
+        source = self._source()
+        options: dict[str, Any] = {"trust_remote_code": self.trust_remote_code}
+        if Path(source).exists():
+            options["local_files_only"] = True
+        if self.revision:
+            options["revision"] = self.revision
+        if self.gguf_file:
+            if importlib.util.find_spec("gguf") is None:
+                raise RecipeError("model.policy.gguf_file: reading GGUF needs the package gguf. pip install gguf")
+            options["gguf_file"] = self.gguf_file
+        return options
+
+    def _read(self, what: str, read: Any) -> Any:
+        try:
+            return read()
+        except (OSError, ValueError, ImportError) as e:
+            first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+            raise RecipeError(f"model.policy.path: cannot load the {what} of {self.path!r}: {first}") from e
+
+    def _tokenizer(self) -> Any:
+        from transformers import AutoTokenizer
+
+        tokenizer = self._read("tokenizer", lambda: AutoTokenizer.from_pretrained(self._source(), **self._options()))
+        if tokenizer.eos_token_id is None:
+            raise RecipeError(
+                f"model.policy.path: the tokenizer of {self.path!r} has no end token. Set eos_token in its "
+                "tokenizer_config.json"
+            )
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token_id = tokenizer.eos_token_id  # masks go by position, so sharing the id is harmless
+        if self.chat and not tokenizer.chat_template:
+            raise RecipeError(
+                f"model.policy.chat: the tokenizer of {self.path!r} has no chat template. Set chat to false, or put "
+                "a chat_template into its tokenizer_config.json"
+            )
+        return tokenizer
+
+    def _model(self) -> Any:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        def read() -> Any:
+            config = AutoConfig.from_pretrained(self._source(), **self._options())
+            for name, value in vars(config).items():
+                if ("drop" in name) and isinstance(value, float):
+                    setattr(config, name, 0.0)
+            return AutoModelForCausalLM.from_pretrained(
+                self._source(),
+                config=config,
+                dtype=getattr(torch, self.dtype),
+                attn_implementation=self.attention,
+                **self._options(),
+            )
+
+        return self._read("weights", read).eval()
+
+    def _check_model(self, model: Any) -> None:
+        for name, tensor in model.named_parameters():
+            if not torch.isfinite(tensor).all():
+                raise RecipeError(f"model.policy.path: the tensor {name} of {self.path!r} holds NaN or Inf")
+        rows, largest = model.get_input_embeddings().weight.shape[0], len(self.tokenizer)
+        if largest > rows:
+            raise RecipeError(
+                f"model.policy.path: the tokenizer of {self.path!r} knows {largest} tokens, the embedding has {rows} "
+                "rows. Use the tokenizer that belongs to the weights, or resize the embedding and save the folder"
+            )
+
+    def _with_lora(self, model: Any) -> Any:
+        try:
+            import peft
+        except ImportError as e:
+            raise RecipeError("model.policy.lora: needs the package peft. pip install 'lit-group-rl[lora]'") from e
+        if self.adapter is not None:
+            self._peft = peft.PeftModel.from_pretrained(model, self.adapter, is_trainable=True)
+        else:
+            try:
+                self._peft = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **self.lora))
+            except (TypeError, ValueError) as e:
+                names = sorted({n.rsplit(".", 1)[-1] for n, m in model.named_modules() if isinstance(m, nn.Linear)})
+                raise RecipeError(f"model.policy.lora: {e}. Linear layers of this model: {', '.join(names)}") from e
+        return self._peft.get_base_model()
+
+    # ---- tokens
+
+    @property
+    def model(self) -> Any:
+        """The model of transformers."""
+        assert self.net is not None, "the policy is not loaded"
+        return self.net.model
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.model.parameters()).device
+
+    @property
+    def pad_id(self) -> int:
+        """Token that fills unused places; never looked at."""
+        return int(self.tokenizer.pad_token_id)
+
+    @property
+    def eos_ids(self) -> list[int]:
+        """All end tokens that tokenizer and model declare."""
+        found = {int(self.tokenizer.eos_token_id)}
+        declared = None if self.net is None else getattr(self.model.generation_config, "eos_token_id", None)
+        if declared is not None:
+            found |= {int(i) for i in (declared if isinstance(declared, list) else [declared])}
+        return sorted(found)
+
+    @property
+    def context_length(self) -> int:
+        """Prompt and completion tokens at most."""
+        return int(getattr(self.model.config, "max_position_embeddings", 0) or 1 << 30)
+
+    @property
+    def hidden_width(self) -> int:
+        """d, the width of the state that predicts a token."""
+        return int(self.model.config.hidden_size)
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt: through the chat template, or as plain text.  Exactly one start token."""
+        key = repr(prompt.text)
+        if key not in self._encoded:
+            self._encoded[key] = self._encode(prompt)
+        return self._encoded[key]
+
+    def _encode(self, prompt: Prompt) -> list[int]:
+        messages = prompt.text
+        chat = self.chat if self.chat is not None else bool(self.tokenizer.chat_template)
+        if isinstance(messages, str):
+            if not chat:
+                return self._nonempty(self.tokenizer(messages).input_ids, prompt)
+            messages = [{"role": "user", "content": messages}]
+        elif not chat:
+            raise RecipeError(
+                f"data: {prompt.place or 'a prompt'} holds chat messages, but the tokenizer has no chat template (or "
+                "model.policy.chat is false). Give plain strings, or a tokenizer with a chat template"
+            )
+        if self.system_prompt is not None and messages[0].get("role") != "system":
+            messages = [{"role": "system", "content": self.system_prompt}, *messages]
+        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        ids = self.tokenizer(text, add_special_tokens=False).input_ids
+        bos = self.tokenizer.bos_token_id
+        plain = self.tokenizer("a").input_ids
+        if bos is not None and plain and plain[0] == bos and ids[:1] != [bos]:
+            ids = [bos, *ids]  # the tokenizer would start every text so, the template did not
+        return self._nonempty(ids, prompt)
+
+    @staticmethod
+    def _nonempty(ids: list[int], prompt: Prompt) -> list[int]:
+        if not ids:
+            raise RecipeError(f"data: {prompt.place or 'a prompt'} is empty: it has no token to go on from")
+        return list(ids)
+
+    def encode_answer(self, answer: str) -> list[int]:
+        """Token ids of a reference answer with the end token."""
+        return [*self.tokenizer(answer, add_special_tokens=False).input_ids, int(self.tokenizer.eos_token_id)]
+
+    def decode(self, rows: Iterable[Sequence[int]]) -> list[str]:
+        """Texts without the end tokens at their end; a special token in the middle stays visible."""
+        ends = set(self.eos_ids)
+        trimmed = []
+        for row in rows:
+            n = len(row)
+            while n and row[n - 1] in ends:
+                n -= 1
+            trimmed.append(list(row[:n]))
+        return list(self.tokenizer.batch_decode(trimmed, skip_special_tokens=False))
+
+    # ---- sampling and scoring
+
+    def generate(self, prompts: Sequence[Sequence[int]], **options: Any) -> Drawn:
+        """Completions of token-id prompts; see :func:`lit_group_rl.generation.generate`."""
+        return generate(self.model, prompts, eos_ids=self.eos_ids, pad_id=self.pad_id, max_rows=self.decode_rows, **options)
+
+    def score(self, batch: RolloutBatch, *, entropy: bool = False, hidden: bool = False) -> TokenScores:
+        """Log-probs of the batch's completions under the policy, at the batch's temperature."""
+        assert self.net is not None
+        return _score(self.net, batch, entropy, hidden)
+
+    @torch.no_grad()
+    def reference_logp(self, batch: RolloutBatch) -> Tensor:
+        """Log-probs under the frozen reference.  [B, T]"""
+        if self.reference is not None:
+            return _score(self.reference, batch, False, False).logp
+        assert self._peft is not None and self.net is not None
+        with self._peft.disable_adapter():
+            return _score(self.net, batch, False, False).logp
+
+    # ---- leaving
+
+    def save(self, folder: Path, state: dict[str, Tensor] | None = None) -> None:
+        """A plain Hugging Face folder: safetensors weights, configuration, tokenizer; LoRA merged in.
+
+        ``state`` are gathered weights of :attr:`net` for a sharded policy.
+        """
+        model = self.model
+        if self._peft is not None:
+            model = copy.deepcopy(self._peft).merge_and_unload()
+            state = None
+        if state is not None:
+            state = {k.removeprefix("model."): v for k, v in state.items()}
+        model.save_pretrained(folder, state_dict=state, safe_serialization=True)
+        self.tokenizer.save_pretrained(folder)
+
+    def checks(self, recipe: Recipe) -> Iterable[Problem]:
+        if self.trust_remote_code:
+            yield Problem(
+                "model.policy.trust_remote_code",
+                "Python code that comes with the model will be run",
+                "Leave it false unless you trust the source",
+                warning=True,
+            )
+
+
+def _score(net: CausalNet, batch: RolloutBatch, entropy: bool, hidden: bool) -> TokenScores:
+    return net(
+        batch.prompt_ids,
+        batch.prompt_mask,
+        batch.completion_ids,
+        batch.completion_mask,
+        temperature=batch.temperature,
+        entropy=entropy,
+        hidden=hidden,
+    )

@@ -1,0 +1,193 @@
+"""What is measured in a step: counters, times, and the statistics of rollout and update.  Tags: ``tags.py``."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lit_group_rl.functional.collectives import all_sum, world_size
+from lit_group_rl.functional.groups import group_extreme, group_index, group_is_tied, group_size, group_std
+from lit_group_rl.functional.masked import masked_std
+from lit_group_rl.metric_bag import MetricBag
+from lit_group_rl.schedules.base import Schedule
+from lit_group_rl.types import POLICY, Bounds, LossContext, RolloutBatch
+
+if TYPE_CHECKING:
+    from lit_group_rl.module import LitGroupRL
+
+UPDATE_SIZE_LIMIT = 50_000_000
+"""The relative size of a step's update needs a copy of the weights; it is left out above this many parameters."""
+
+COUNTERS = ("prompts", "completions", "tokens", "updates", "skipped")
+
+
+class Recorder:
+    """Cumulative counters (in the checkpoint) and the times of the present step (not)."""
+
+    def __init__(self) -> None:
+        self.totals = dict.fromkeys(COUNTERS, 0)
+        self._step = dict.fromkeys(COUNTERS, 0)
+        self._times: dict[str, float] = {}
+        self._before: list[torch.Tensor] = []
+
+    def start(self, module: LitGroupRL) -> None:
+        """Remember the weights, to tell how far a step moves them."""
+        self._remember(module)
+
+    def _remember(self, module: LitGroupRL) -> None:
+        weights = [p for p in module.policy.parameters() if p.requires_grad]
+        small = sum(p.numel() for p in weights) <= UPDATE_SIZE_LIMIT and not any(hasattr(p, "full_tensor") for p in weights)
+        self._before = [p.detach().clone() for p in weights] if small else []
+
+    def count(self, **amounts: int) -> None:
+        """Add to this process's counters of the step."""
+        for name, amount in amounts.items():
+            self._step[name] += amount
+
+    def add_time(self, tag: str, seconds: float) -> None:
+        """Add to a stage's seconds in this step."""
+        self._times[tag] = self._times.get(tag, 0.0) + seconds
+
+    def finish(self, bag: MetricBag, module: LitGroupRL) -> dict[str, float]:
+        """Close the step: the bag's numbers over processes, counters, times, schedules."""
+        amounts = torch.tensor([float(self._step[n]) for n in COUNTERS], dtype=torch.float64, device=module.device)
+        amounts[3:] /= world_size()  # every process makes the same updates
+        step = dict(zip(COUNTERS, (int(x) for x in all_sum(amounts).tolist()), strict=True))
+        for name in COUNTERS:
+            self.totals[name] += step[name]
+        metrics = bag.reduce()
+        metrics |= {f"progress/{n}": float(self.totals[n]) for n in ("prompts", "completions", "tokens", "updates")}
+        metrics["optim/skipped_total"] = float(self.totals["skipped"])
+        metrics |= self._times
+        seconds = max(self._times.get("time/step", 0.0), 1e-9)
+        metrics["perf/tokens_per_s"] = step["tokens"] / seconds
+        metrics["perf/samples_per_s"] = step["completions"] / seconds
+        metrics["perf/peak_mem_gb"] = peak_memory_gb()
+        if self._before:
+            now = [p for p in module.policy.parameters() if p.requires_grad]
+            moved = sum(float((p.detach() - q).square().sum()) for p, q in zip(now, self._before, strict=True))
+            size = sum(float(q.square().sum()) for q in self._before)
+            metrics["optim/update_to_weight"] = (moved / max(size, 1e-30)) ** 0.5
+            self._remember(module)
+        clock = module.clock
+        for path, part in module.describe(1).components():
+            if isinstance(part, Schedule):
+                metrics[f"schedule/{path}"] = part.value(clock)
+        self._step = dict.fromkeys(COUNTERS, 0)
+        self._times = {}
+        return metrics
+
+    def emit(self, metrics: dict[str, float], module: LitGroupRL) -> None:
+        """To every logger and callback, at the number of finished RL steps."""
+        from lit_group_rl.callbacks.base import RunCallback
+
+        trainer = module.trainer
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics, step=module.rl_step)
+        for callback in trainer.callbacks:
+            if isinstance(callback, RunCallback):
+                callback.on_metrics(trainer, module, module.rl_step, metrics)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counters."""
+        return dict(self.totals)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take the counters back."""
+        self.totals = {n: int(state[n]) for n in COUNTERS}
+
+
+def peak_memory_gb() -> float:
+    """Largest memory so far: of the accelerator if there is one, else resident memory of the process."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**30
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+
+
+def log_rollout(batch: RolloutBatch, bag: MetricBag) -> None:
+    """Scores, groups, lengths and entropy of everything that was sampled, before the filter."""
+    assert batch.scores is not None and batch.solved is not None
+    bag.merge(batch.metrics)
+    lengths, counted = batch.lengths.double(), batch.counted
+    bag.mean("length/mean", lengths.sum(), len(lengths))
+    bag.max("length/max", lengths.max())
+    bag.mean("length/p95", lengths.quantile(0.95), 1)
+    bag.mean("length/truncated_frac", batch.truncated.double().sum(), len(lengths))
+    bag.mean("length/empty_frac", ((lengths <= 1) & ~batch.truncated).double().sum(), len(lengths))
+    for name, rows in (("correct", batch.solved & counted), ("wrong", ~batch.solved & counted)):
+        bag.mean(f"length/{name}", (lengths * rows).sum(), rows.sum())
+    if batch.entropy is not None:
+        bag.masked("policy/entropy", batch.entropy, batch.completion_mask)
+    log_groups(batch, bag)
+
+
+def log_groups(batch: RolloutBatch, bag: MetricBag) -> None:
+    """Spread of the scores inside groups; each group weighs the same."""
+    assert batch.scores is not None and batch.solved is not None
+    index, k = group_index(batch.group_ids)
+    first = torch.zeros(k, dtype=torch.long, device=index.device).scatter_(0, index, torch.arange(len(index), device=index.device))
+    scores, counted = batch.scores.nan_to_num(), batch.counted
+    alive = (group_size(batch.group_ids, counted) > 0)[first]
+    groups = alive.sum()
+
+    def mean_over_groups(tag: str, rows: torch.Tensor) -> None:
+        bag.mean(tag, torch.where(alive, rows.double()[first], 0.0).sum(), groups)
+
+    tied = group_is_tied(scores, batch.group_ids, counted)
+    high = group_extreme(scores, batch.group_ids, counted, largest=True)
+    low = group_extreme(scores, batch.group_ids, counted, largest=False)
+    solved = group_extreme((batch.solved & counted).double(), batch.group_ids, counted, largest=True)
+    all_solved = group_extreme(batch.solved.double(), batch.group_ids, counted, largest=False)
+    mean_over_groups("reward/group_std", group_std(scores, batch.group_ids, counted))
+    mean_over_groups("reward/pass_at_g", solved > 0)
+    mean_over_groups("group/zero_std_frac", tied)
+    # "wrong" and "right" ends of the dead groups, by the scores of this step where nothing is solved or all is
+    mean_over_groups("group/all_min_frac", tied & (solved == 0) & (low == high))
+    mean_over_groups("group/all_max_frac", tied & (all_solved > 0) & (low == high))
+    bag.mean("group/size", group_size(batch.group_ids)[first].sum(), k)
+
+
+def log_advantages(batch: RolloutBatch, bag: MetricBag) -> None:
+    """Advantages over the trained tokens, and how well the critic explains the returns."""
+    assert batch.advantages is not None
+    mask = batch.mask
+    bag.masked("advantage/mean", batch.advantages, mask)
+    if mask.any():
+        bag.mean("advantage/std", masked_std(batch.advantages, mask), 1)
+        bag.max("advantage/abs_max", batch.advantages[mask].abs().max())
+    if batch.values is not None and batch.returns is not None and mask.any():
+        spread = masked_std(batch.returns.double(), mask) ** 2
+        error = masked_std(batch.returns.double() - batch.values.double(), mask) ** 2
+        if float(spread) > 0:
+            bag.mean("critic/explained_variance", 1 - error / spread, 1)
+        bag.masked("critic/value_mean", batch.values, mask)
+    if batch.ref_logp is not None and batch.old_logp is not None:
+        bag.masked("policy/kl_ref", batch.old_logp.double() - batch.ref_logp.double(), mask)
+
+
+@torch.no_grad()
+def log_trust_region(ctx: LossContext, bounds: Bounds, *, moved: bool) -> None:
+    """How far the ratio went and where clipping binds.  ``moved`` False: one update per rollout, nothing can bind."""
+    mask, bag = ctx.mask & (ctx.batch.row_role == POLICY)[:, None], ctx.metrics
+    if ctx.batch.ref_logp is not None and ctx.batch.old_logp is None:
+        bag.masked("policy/kl_ref", (ctx.logp - ctx.batch.ref_logp).double(), mask)
+    if not moved:
+        return
+    advantages = ctx.advantages
+    bag.masked("policy/ratio_mean", ctx.ratio, mask)
+    assert ctx.batch.old_logp is not None
+    gap = torch.where(mask, ctx.logp - ctx.batch.old_logp, 0.0)
+    bag.masked("policy/kl_old", -gap, mask)
+    if mask.any():
+        bag.max("policy/log_ratio_abs_max", gap.abs().max())
+    off = torch.zeros_like(mask)
+    low = off if bounds.low is None else (ctx.ratio < bounds.low) & (advantages < 0)
+    high = off if bounds.high is None else (ctx.ratio > bounds.high) & (advantages > 0)
+    bag.masked("policy/clip_low_frac", low.double(), mask)
+    bag.masked("policy/clip_high_frac", high.double(), mask)
+    dropped = off if bounds.keep is None else ~bounds.keep
+    bag.masked("policy/clip_frac", (low | high | dropped).double(), mask)

@@ -1,0 +1,98 @@
+"""Log-probabilities of given completions under a causal language model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from lit_group_rl.functional.logprobs import head_logprobs, logprobs_from_logits
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """Per completion token, 0 off the mask."""
+
+    logp: Tensor
+    """[B, T]"""
+    entropy: Tensor | None = None
+    """[B, T] nats"""
+    hidden: Tensor | None = None
+    """[B, T, d] the state that predicts the token: a function of the prompt and the tokens before it only."""
+
+
+class CausalNet(nn.Module):
+    """A causal language model of transformers with one entry point, so that sharding sees every training forward.
+
+    Only the positions that predict completion tokens go through the head, and the logits of the whole batch are never
+    held at once.  Models whose head does more than one matrix product (soft caps, scaling) take the plain path.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.simple_head = _head_is_linear(model)
+
+    def forward(
+        self,
+        prompt_ids: Tensor,
+        prompt_mask: Tensor,
+        completion_ids: Tensor,
+        completion_mask: Tensor,
+        *,
+        temperature: float = 1.0,
+        entropy: bool = False,
+        hidden: bool = False,
+    ) -> TokenScores:
+        """Scores of every completion token.  [B, S] left-padded and [B, T] right-padded -> TokenScores [B, T]."""
+        attention = torch.cat([prompt_mask, completion_mask[:, :-1]], 1)
+        inputs = {
+            "input_ids": torch.cat([prompt_ids, completion_ids[:, :-1]], 1),
+            "attention_mask": attention.long(),
+            "position_ids": (attention.long().cumsum(1) - 1).clamp(min=0),
+            "use_cache": False,
+        }
+        first = prompt_ids.shape[1] - 1
+        states = None
+        if self.simple_head:
+            states = self.model.base_model(**inputs).last_hidden_state[:, first:]
+            head = self.model.get_output_embeddings()
+            logp, ent = head_logprobs(
+                states[completion_mask],
+                head.weight,
+                head.bias,
+                completion_ids[completion_mask],
+                temperature=temperature,
+                entropy=entropy,
+            )
+        else:
+            out = self.model(**inputs, logits_to_keep=completion_ids.shape[1], output_hidden_states=hidden)
+            logits = out.logits[completion_mask].float() / temperature
+            logp, ent = logprobs_from_logits(logits, completion_ids[completion_mask], entropy=entropy)
+            if hidden:
+                states = out.hidden_states[-1][:, first:]
+        return TokenScores(
+            _scatter(logp, completion_mask),
+            None if ent is None else _scatter(ent, completion_mask),
+            states if hidden else None,
+        )
+
+
+def _scatter(values: Tensor, mask: Tensor) -> Tensor:
+    return values.new_zeros(mask.shape).masked_scatter(mask, values)
+
+
+@torch.no_grad()
+def _head_is_linear(model: nn.Module) -> bool:
+    """Whether logits == head(base(ids).last_hidden_state), tried on three tokens."""
+    head = model.get_output_embeddings()
+    if head is None or type(head) is not nn.Linear or model.base_model is model:
+        return False
+    ids = torch.tensor([[0, 1, 2]], device=head.weight.device)
+    was_training = model.training
+    model.eval()
+    states = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    logits = model(input_ids=ids, use_cache=False).logits
+    model.train(was_training)
+    return torch.allclose(head(states).float(), logits.float(), atol=1e-4, rtol=1e-3)
