@@ -19,6 +19,11 @@ class AuxLoss(Component):
     """Weight in the total loss."""
     whole_groups: ClassVar[bool] = False
     """Needs whole groups in a micro-batch."""
+    whole_minibatch: ClassVar[bool] = False
+    """Needs ``observe`` with the whole minibatch under the current policy before each update."""
+
+    def observe(self, ctx: LossContext) -> None:
+        """See all rows of this process's minibatch without gradient; gather over processes for statistics."""
 
     def selection(self, batch: RolloutBatch) -> Tensor:
         """[B, T] tokens the term is taken over; its normaliser counts these, over all micro-batches and processes."""
