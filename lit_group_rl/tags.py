@@ -1,6 +1,6 @@
 """What every logged number means: one table, the source of docs/metrics.md and of TensorBoard's first page.
 
-Capitals in a name stand for a part that differs between recipes: ``reward_part/NAME``.
+Capitals in a name stand for a part that differs between recipes: ``reward_part/NAME``, ``eval/SET/pass_at_K``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Tag:
     """One metric or one family of metrics."""
 
     name: str
-    """As logged; NAME, STAGE and SET stand for a part that differs between recipes."""
+    """As logged; NAME, STAGE, SET and K (a number) stand for a part that differs between recipes."""
     definition: str
     """One sentence."""
     unit: str
@@ -61,11 +61,7 @@ TABLE: tuple[Tag, ...] = tuple(
         ),
         ("policy/entropy_p20", "20th percentile over tokens of the entropy.", "nats"),
         ("policy/entropy_p80", "80th percentile over tokens of the entropy.", "nats"),
-        (
-            "policy/kl_ref",
-            "Divergence from the reference policy per trained token; the run card names the estimator.",
-            "nats",
-        ),
+        ("policy/kl_ref", "Mean of old minus reference log-probability over trained tokens (k1 estimate).", "nats"),
         ("policy/kl_old", "Mean of old minus new log-probability over trained tokens (k1 estimate).", "nats"),
         (
             "policy/log_ratio_abs_max",
@@ -88,9 +84,10 @@ TABLE: tuple[Tag, ...] = tuple(
             "",
         ),
         ("loss/total", "Sum of all losses of the update; near 0 is normal, see loss/policy.", ""),
-        ("loss/kl", "Divergence from the reference as it enters the loss, coefficient included.", ""),
-        ("loss/entropy", "Entropy term as it enters the loss, coefficient included.", ""),
+        ("loss/kl", "Divergence from the reference as an auxiliary loss, before its coefficient.", "nats"),
+        ("loss/entropy", "Entropy as an auxiliary loss, before its coefficient.", "nats"),
         ("loss/value", "Loss of the critic.", ""),
+        ("loss/NAME", "Another auxiliary loss before its coefficient, or the loss of the critic or evaluator.", ""),
         ("aux/NAME", "Value of one auxiliary loss before its coefficient, mean over trained tokens.", ""),
         ("weight/NAME_mean", "Mean over trained tokens of one loss weight.", ""),
         ("weight/NAME_std", "Standard deviation over trained tokens of one loss weight.", ""),
@@ -133,46 +130,57 @@ TABLE: tuple[Tag, ...] = tuple(
         ("progress/updates", "Optimizer steps since the start.", "updates"),
         ("data/pass", "Passes over the training prompts so far.", "passes"),
         ("eval/SET/accuracy", "Held-out prompts solved by the greedy completion.", "share"),
-        ("eval/SET/mean_at_k", "Held-out prompts solved, mean over k sampled completions of each.", "share"),
-        ("eval/SET/pass_at_k", "Held-out prompts that at least one of k sampled completions solves.", "share"),
-        ("eval/SET/maj_at_k", "Held-out prompts solved by the most frequent of k sampled completions.", "share"),
+        ("eval/SET/mean_at_K", "Held-out prompts solved, mean over K sampled completions of each.", "share"),
+        ("eval/SET/pass_at_K", "Chance that one or more of K sampled completions solve a held-out prompt.", "share"),
+        ("eval/SET/maj_at_K", "Held-out prompts solved by the most frequent of K sampled completions.", "share"),
+        ("eval/SET/reward", "Weighted total of the greedy completions, mean over held-out prompts.", "reward"),
         ("eval/SET/length", "Mean length of the greedy completions, the end token included.", "tokens"),
         ("eval/SET/truncated_frac", "Greedy completions that reached the length limit.", "share"),
     )
 )
 
-FIRST_PAGE: dict[str, dict[str, tuple[str, ...]]] = {
+FIRST_PAGE: dict[str, dict[str, str]] = {
     "1 Is it learning?": {
-        "reward": ("reward/mean",),
-        "train accuracy": ("reward/accuracy", "reward/pass_at_g"),
-        "held-out accuracy": ("eval/heldout/accuracy", "eval/heldout/mean_at_k", "eval/heldout/pass_at_k"),
+        "reward": "reward/mean",
+        "solved, training prompts (sampled)": "reward/accuracy",
+        "solved, held-out prompts (greedy)": "eval/heldout/accuracy",
+        "held-out, mean of K samples": "eval/heldout/mean_at_K",
+        "held-out, any of K samples": "eval/heldout/pass_at_K",
     },
     "2 Is there signal?": {
-        "groups that teach nothing": ("group/zero_std_frac", "group/all_min_frac", "group/all_max_frac"),
-        "groups used": ("group/used_frac",),
-        "reward spread within a group": ("reward/group_std",),
+        "dead groups (all members equal)": "group/zero_std_frac",
+        "groups all wrong: too hard": "group/all_min_frac",
+        "groups all right: too easy": "group/all_max_frac",
+        "groups used for the update": "group/used_frac",
+        "reward spread within a group": "reward/group_std",
     },
     "3 Is it stable?": {
-        "entropy (nats)": ("policy/entropy",),
-        "KL (nats)": ("policy/kl_ref", "policy/kl_old"),
-        "clipped tokens": ("policy/clip_low_frac", "policy/clip_high_frac"),
-        "gradient norm": ("optim/grad_norm", "optim/grad_norm_critic"),
-        "largest log-ratio": ("policy/log_ratio_abs_max",),
-        "critic: explained variance": ("critic/explained_variance",),
+        "entropy (nats per token)": "policy/entropy",
+        "KL to the reference (nats)": "policy/kl_ref",
+        "clipped at the low bound": "policy/clip_low_frac",
+        "clipped at the high bound": "policy/clip_high_frac",
+        "gradient norm before clipping": "optim/grad_norm",
+        "largest log importance ratio": "policy/log_ratio_abs_max",
+        "critic: explained variance": "critic/explained_variance",
     },
-    "4 Lengths": {
-        "tokens": ("length/mean", "length/p95"),
-        "solved against not solved": ("length/correct", "length/wrong"),
-        "truncated": ("length/truncated_frac",),
+    "4 How long are the answers?": {
+        "tokens, mean": "length/mean",
+        "tokens, 95th percentile": "length/p95",
+        "cut off at the limit": "length/truncated_frac",
+        "tokens when solved": "length/correct",
+        "tokens when not solved": "length/wrong",
     },
-    "5 Speed": {
-        "seconds": ("time/step", "time/sample", "time/reward", "time/train"),
-        "completions per second": ("perf/samples_per_s",),
+    "5 How fast is it?": {
+        "seconds per RL step": "time/step",
+        "seconds to sample": "time/sample",
+        "seconds to score": "time/reward",
+        "seconds to train": "time/train",
+        "completions per second": "perf/samples_per_s",
     },
 }
-"""Section -> chart -> the tags drawn in it; sections are numbered because TensorBoard sorts them."""
+"""Section -> title of a chart -> its tag.  One tag a chart, since TensorBoard gives a colour to a run, not to a tag."""
 
-SHARES_BY_OTHER_NAMES = frozenset({"accuracy", "pass_at_g", "pass_at_k", "mean_at_k", "maj_at_k"})
+SHARES_BY_OTHER_NAMES = frozenset({"accuracy", "pass_at_g", "pass_at_K", "mean_at_K", "maj_at_K"})
 """Quantities whose usual name is kept although they are shares."""
 
 _PART = r"[a-z0-9][a-z0-9_.\-]*"
@@ -182,14 +190,20 @@ _SET_SHAPE = re.compile(rf"eval/{_PART}/{_PART}")
 
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
-    # a placeholder takes no slash, so time/STAGE cannot swallow eval/SET/accuracy
-    return re.compile(re.sub(r"[A-Z]+", r"[^/]+", re.escape(name)))
+    # a placeholder takes no slash: time/STAGE must not swallow what has a level more
+    return re.compile(re.sub(r"[A-Z]+", lambda m: r"\d+" if m[0] == "K" else r"[^/]+", re.escape(name)))
 
 
 def definition(tag: str) -> Tag | None:
     """The entry of a logged tag, exact names before families; None if it has none."""
     exact = next((t for t in TABLE if t.name == tag), None)
     return exact or next((t for t in TABLE if _pattern(t.name).fullmatch(tag)), None)
+
+
+def largest_k(name: str, logged: set[str]) -> str | None:
+    """The tag in ``logged`` that ``name`` means, the one with the largest K if it has one; None if there is none."""
+    found = [tag for tag in logged if _pattern(name).fullmatch(tag)]
+    return max(found, key=lambda tag: int(tag.rpartition("_")[2]) if name.endswith("_K") else 0, default=None)
 
 
 def check_name(tag: str) -> list[str]:
@@ -207,19 +221,21 @@ def check_name(tag: str) -> list[str]:
     return broken
 
 
+INTRODUCTION = """# Metrics
+
+Every number a run logs, to TensorBoard and to `metrics.csv`, once per RL step; the axis is the number of finished RL
+steps. Generated by `python -m lit_group_rl.tags > docs/metrics.md`.
+
+Names are `group/quantity[_statistic]`. A share lies in [0, 1] and ends in `_frac`, a count since the start ends in
+`_total`, times are seconds. Capitals stand for a part that differs between recipes. *Page* says in which section of
+TensorBoard's Custom Scalars page the number is drawn.
+"""
+
+
 def markdown() -> str:
-    """The text of docs/metrics.md."""
-    shown = {tag: section for section, charts in FIRST_PAGE.items() for tags in charts.values() for tag in tags}
-    lines = [
-        "# Metrics",
-        "",
-        "Every number a run logs, to TensorBoard and to `metrics.csv`, once per RL step; the axis is the number of",
-        "finished RL steps. Generated by `python -m lit_group_rl.tags > docs/metrics.md`.",
-        "",
-        "Names are `group/quantity[_statistic]`. A share lies in [0, 1] and ends in `_frac`, a count since the start ends",
-        "in `_total`, times are seconds. Capitals stand for a part that differs between recipes. *Page* says in which",
-        "section of TensorBoard's Custom Scalars page the number is drawn.",
-    ]
+    """The definitions as a table per group."""
+    shown = {tag: section for section, charts in FIRST_PAGE.items() for tag in charts.values()}
+    lines = []
     group = ""
     for tag in TABLE:
         if tag.name.partition("/")[0] != group:
@@ -231,4 +247,4 @@ def markdown() -> str:
 
 
 if __name__ == "__main__":
-    print(markdown(), end="")
+    print(INTRODUCTION + markdown(), end="")

@@ -33,6 +33,6 @@ def default_callbacks(run_dir: Path, recipe: str) -> list[Callback]:
         Progress(),
         SampleTable(run_dir=run_dir),
         TensorBoardPage(recipe, run_dir=run_dir),
-        CheckpointCallback(run_dir),
+        CheckpointCallback(str(run_dir)),
         RunReport(recipe, run_dir=run_dir),
     ]

@@ -15,11 +15,10 @@ from lit_group_rl.callbacks.base import Guard, RunCallback, to_json, write_atomi
 from lit_group_rl.callbacks.console import CONSOLE, safe
 from lit_group_rl.callbacks.metrics_file import FILE as METRICS
 from lit_group_rl.callbacks.metrics_file import read_metrics
-from lit_group_rl.callbacks.progress import duration
+from lit_group_rl.callbacks.progress import HELDOUT, duration
 from lit_group_rl.functional.collectives import all_max
 
 SUMMARY, CURVE = "summary.json", "learning_curve.png"
-HELDOUT = "eval/heldout/accuracy"
 
 History = dict[int, dict[str, float]]
 """RL step -> what was logged after it."""
@@ -32,7 +31,8 @@ class RunReport(RunCallback):
         """``recipe``: name in the summary, None = the run folder's parent; ``run_dir``: None = ``default_root_dir``."""
         self.recipe, self.run_dir = recipe, run_dir
         # now, because Lightning's CSVLogger empties the folder that it opens again
-        self._history: History = read_metrics(Path(run_dir) / METRICS) if run_dir else {}
+        self._earlier: History = read_metrics(Path(run_dir) / METRICS) if run_dir else {}
+        self._history: History = {}
         self._before = 0.0
         self._started = time.monotonic()
         self._guard = Guard()
@@ -40,8 +40,9 @@ class RunReport(RunCallback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take over the history up to the step that a resumed run goes on from."""
         step = int(getattr(pl_module, "rl_step", 0))
-        self._history = {s: row for s, row in self._history.items() if 0 < step and s <= step}
-        self._before = sum(row.get("time/step", 0.0) + row.get("time/eval", 0.0) for row in self._history.values())
+        kept = {s: row for s, row in self._earlier.items() if step > 0 and s <= step}
+        self._before = sum(row.get("time/step", 0.0) + row.get("time/eval", 0.0) for row in kept.values())
+        self._history = kept | self._history
         self._started = time.monotonic()
 
     def on_metrics(self, trainer: Trainer, module: LightningModule, step: int, metrics: dict[str, float]) -> None:
@@ -143,11 +144,11 @@ def draw(history: History, path: Path, title: str) -> None:
     figure.suptitle(title)
     reward, held = "#e69f00", "#0072b2"
     _line(above, history, "reward/mean", reward, "train reward, at the sampling temperature", alpha=0.35)
-    _line(above, history, "reward/mean", reward, "train reward, mean of 10 RL steps", window=10)
+    _line(above, history, "reward/mean", reward, "train reward, mean of 9 RL steps", window=9)
     _line(above, history, HELDOUT, held, "held-out accuracy, greedy", marker="o", linewidth=2)
     above.set_ylabel("accuracy, reward")
     shown = [v for tag in ("reward/mean", HELDOUT) for v in series(history, tag)[1] if math.isfinite(v)]
-    if shown and 0 <= min(shown) and max(shown) <= 1:
+    if shown and min(shown) >= 0 and max(shown) <= 1:
         above.set_ylim(0, 1.03)
     right = below.twinx()
     _line(below, history, "policy/entropy", "#009e73", "entropy")
@@ -176,7 +177,7 @@ def _line(axes: Any, history: History, tag: str, color: str, label: str, window:
         return
     steps, values = [s for s, _ in known], [v for _, v in known]
     smooth = [sum(values[i - window + 1 : i + 1]) / window for i in range(window - 1, len(values))]
-    axes.plot(steps[window - 1 :], smooth, color=color, label=label, **style)
+    axes.plot(steps[window // 2 : len(steps) - window // 2], smooth, color=color, label=label, **style)
 
 
 def _percent(share: float) -> str:

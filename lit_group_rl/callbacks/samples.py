@@ -43,7 +43,7 @@ class SampleTable(RunCallback):
     def on_metrics(self, trainer: Trainer, module: LightningModule, step: int, metrics: dict[str, float]) -> None:
         """Write the tables that are due."""
         batch = getattr(module, "last_batch", None)
-        if batch is None or step < 1 or not trainer.is_global_zero:
+        if batch is None or len(batch) == 0 or step < 1 or not trainer.is_global_zero:
             return
         total = int(getattr(module, "steps", step))
         if step in (1, total) or step % self.every == 0:
@@ -152,4 +152,4 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def _text(value: float | None, form: str) -> str:
-    return "–" if value is None else format(value, form)
+    return "-" if value is None else format(value, form)

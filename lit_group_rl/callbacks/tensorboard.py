@@ -31,10 +31,13 @@ class TensorBoardPage(RunCallback):
         folder = Path(self.run_dir or trainer.default_root_dir)
         for writer in self._writers(trainer):
             self._guard("TensorBoard", lambda: _start(writer, step) if step else None)  # noqa: B023
-            cards = {"run/card": run_card(pl_module, self.recipe or folder.parent.name), "run/metrics": tags.markdown()}
+            cards = {
+                "setup/card": run_card(trainer, pl_module, self.recipe or folder.parent.name),
+                "setup/metrics": tags.markdown(),
+            }
             config = folder / "config.yaml"
             if config.is_file():
-                cards["run/config"] = "```yaml\n" + config.read_text(encoding="utf-8", errors="replace") + "\n```"
+                cards["setup/config"] = "```yaml\n" + config.read_text(encoding="utf-8", errors="replace") + "\n```"
             for tag, text in cards.items():
                 self._guard("TensorBoard", lambda: writer.add_text(tag, text, step))  # noqa: B023
 
@@ -42,7 +45,7 @@ class TensorBoardPage(RunCallback):
         """Lay out the first page with the charts for which there are numbers."""
         self._seen |= set(metrics)
         layout = first_page(self._seen)
-        drawn = {tag for charts in layout.values() for _, chart in charts.values() for tag in chart}
+        drawn = {title for charts in layout.values() for title in charts}
         # before the first RL step there are only held-out numbers; later ones (a critic that starts late) add charts
         new = step >= 1 and drawn != self._drawn
         self._drawn = drawn if new else self._drawn
@@ -63,20 +66,19 @@ def first_page(logged: set[str]) -> dict[str, dict[str, list[Any]]]:
     """The layout for the tags that are logged; charts and sections without any are left out."""
     page: dict[str, dict[str, list[Any]]] = {}
     for section, charts in tags.FIRST_PAGE.items():
-        for title, names in charts.items():
-            there = [f"^{name}$" for name in names if name in logged]
-            if there:
-                page.setdefault(section, {})[title] = ["Multiline", there]
-    return page
+        found = {title: tags.largest_k(name, logged) for title, name in charts.items()}
+        page[section] = {title: ["Multiline", [f"^{tag}$"]] for title, tag in found.items() if tag}
+    return {section: charts for section, charts in page.items() if charts}
 
 
-def run_card(module: LightningModule, recipe: str) -> str:
+def run_card(trainer: Trainer, module: LightningModule, recipe: str) -> str:
     """What ran, as a Markdown table: sizes, seed, parts, estimators, versions."""
     rows = [("recipe", recipe), ("seed", getattr(module, "seed", None)), ("RL steps", getattr(module, "steps", None))]
-    known = getattr(module, "recipe", None)
-    if known is not None:
-        prompts, members = known.prompts_per_step, known.group_size
-        rows.append(("completions per RL step", f"{prompts} prompts × {members} = {prompts * members}"))
+    prompts = getattr(getattr(trainer, "datamodule", None), "prompts_per_step", None)
+    if prompts and hasattr(module, "describe"):
+        known = module.describe(prompts)
+        members = known.group_size
+        rows.append(("completions per RL step", f"{prompts} prompts x {members} = {prompts * members}"))
         rows.append(("updates per RL step", known.updates_per_rollout))
         parts = list(known.components())
         rows += [(f"estimator of {path}", part.estimator) for path, part in parts if hasattr(part, "estimator")]
@@ -85,7 +87,7 @@ def run_card(module: LightningModule, recipe: str) -> str:
     rows += [(name, _version(name)) for name in ("lit-group-rl", "torch", "lightning", "transformers")]
     rows.append(("python", platform.python_version()))
     lines = [f"| {cell(str(k))} | {cell(str(v))} |" for k, v in rows if v not in (None, "")]
-    return "\n".join(["| | |", "|---|---|", *lines])
+    return "\n".join([lines[0], "|---|---|", *lines[1:]])
 
 
 def _start(writer: Any, step: int) -> None:
