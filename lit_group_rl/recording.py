@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,7 @@ from lit_group_rl.schedules.base import Schedule
 from lit_group_rl.types import POLICY, Bounds, LossContext, RolloutBatch
 
 if TYPE_CHECKING:
+    from lit_group_rl.callbacks.base import Guard
     from lit_group_rl.module import LitGroupRL
 
 UPDATE_SIZE_LIMIT = 50_000_000
@@ -32,6 +34,7 @@ class Recorder:
         self._step = dict.fromkeys(COUNTERS, 0)
         self._times: dict[str, float] = {}
         self._before: list[torch.Tensor] = []
+        self._guard: Guard | None = None
 
     def start(self, module: LitGroupRL) -> None:
         """Remember the weights, to tell how far a step moves them."""
@@ -82,11 +85,12 @@ class Recorder:
 
     def emit(self, metrics: dict[str, float], module: LitGroupRL) -> None:
         """To every logger and callback, at the number of finished RL steps."""
-        from lit_group_rl.callbacks.base import RunCallback
+        from lit_group_rl.callbacks.base import Guard, RunCallback
 
+        self._guard = self._guard or Guard()
         trainer = module.trainer
         for logger in trainer.loggers:
-            logger.log_metrics(metrics, step=module.rl_step)
+            self._guard(type(logger).__name__, partial(logger.log_metrics, metrics, step=module.rl_step))
         for callback in trainer.callbacks:
             if isinstance(callback, RunCallback):
                 callback.on_metrics(trainer, module, module.rl_step, metrics)
