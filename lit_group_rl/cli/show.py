@@ -9,7 +9,7 @@ from typing import Any
 
 from lit_group_rl.cli import catalog
 from lit_group_rl.cli.compose import class_of, compose, is_component, locate, options_of
-from lit_group_rl.cli.precheck import check_names
+from lit_group_rl.cli.precheck import TOP, check_names
 from lit_group_rl.cli.refusal import Refusal, closest, suggest
 
 
@@ -130,6 +130,34 @@ def describe(value: Any) -> str:
     own = {k: v for k, v in options_of(value).items() if k not in defaults or defaults[k] != v}
     name = entry.name if entry else class_of(value)
     return f"{name}({', '.join(f'{k}={describe(v)}' for k, v in own.items())})" if own else name
+
+
+def help_of(command: str) -> str:
+    """Help of a command that takes a recipe, from the catalog alone."""
+    from lit_group_rl.cli.main import COMMANDS
+
+    arguments, what, _ = COMMANDS[command]
+    lines = [
+        f"usage: lit-group-rl {command} {arguments}",
+        "",
+        f"  {what}",
+        "",
+        "A recipe or overlay is a name of `lit-group-rl ls` or a file; later files change earlier ones, options change",
+        "both: --model.sampler.group_size=16, --model.clip_policy=NoClip, --model.critic=null.",
+        "",
+        *(f"  --{key:<28}{text}" for key, text in TOP.items() if key not in ("model", "data", "trainer")),
+    ]
+    for root, owner in catalog.ROOTS.items():
+        entry = catalog.entry(owner)
+        for option in entry.options.values() if entry else ():
+            if option.name not in ("steps", "seed"):
+                lines.append(f"  --{f'{root}.{option.name}':<28}{option.doc or option.annotation}")
+    lines += [
+        f"  --{'trainer.OPTION':<28}any option of Lightning's Trainer: devices, strategy, precision, callbacks, ...",
+        "",
+        "  what fits a slot: lit-group-rl ls SLOT      options of a component: lit-group-rl ls CLASS",
+    ]
+    return "\n".join(lines)
 
 
 def _print_files(kind: str) -> None:

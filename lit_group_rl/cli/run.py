@@ -1,0 +1,171 @@
+"""``fit``, ``validate``, ``test``, ``predict``: the merged recipe through LightningCLI, in a numbered run folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lit_group_rl.cli import run_folder
+from lit_group_rl.cli.compose import Composed, compose
+from lit_group_rl.cli.precheck import check_names
+from lit_group_rl.cli.refusal import Refusal, shown
+
+
+def fit(argv: Sequence[str]) -> int:
+    """Train."""
+    return _run("fit", argv)
+
+
+def validate(argv: Sequence[str]) -> int:
+    """Held-out evaluation."""
+    return _run("validate", argv)
+
+
+def test(argv: Sequence[str]) -> int:
+    """Evaluation of the test prompts."""
+    return _run("test", argv)
+
+
+def predict(argv: Sequence[str]) -> int:
+    """Greedy completions."""
+    return _run("predict", argv)
+
+
+def resolved(argv: Sequence[str]) -> str:
+    """The whole configuration that a command line means, as YAML."""
+    from lit_group_rl.cli.lightning_cli import parse
+
+    cli = parse(prepare(argv))
+    return cli.resolved_yaml()
+
+
+def prepare(argv: Sequence[str], user_code: bool = True) -> Composed:
+    """Merge and check the names; what was dropped is told on stderr."""
+    if not any(not a.startswith("-") or a.startswith(("--config", "-c")) for a in argv):
+        raise Refusal("recipe", "none is given", "For example lit-group-rl fit grpo; lit-group-rl ls shows all.")
+    config = compose(argv)
+    check_names(config, user_code=user_code)
+    for notice in config.notices:
+        print(f"note: {notice}", file=sys.stderr)
+    return config
+
+
+def _run(command: str, argv: Sequence[str]) -> int:
+    if any(a in ("-h", "--help") for a in argv):
+        from lit_group_rl.cli.show import help_of
+
+        print(help_of(command))
+        return 0
+    component_help = [a for a in argv if a.partition("=")[0].endswith(".help")]
+    if not component_help:
+        argv = _with_recipe_of_run(argv)
+    config = prepare(argv)
+    _quieten()
+    from lit_group_rl.cli.lightning_cli import build
+
+    cli = build(config)
+    root = Path(cli.config.run_root)
+    name = run_folder.checked_name(cli.config.run_name or config.name)
+    resume = run_folder.find_run(cli.config.resume, root, name) if cli.config.resume else None
+    if resume is None and command != "fit":
+        raise Refusal("resume", f"{command} needs the run whose weights are used", "Set --resume=RUN or --resume=auto.")
+    if resume is None and cli.config.resume:
+        print(f"note: resume: no run of {name} has a checkpoint yet, this is a new one", file=sys.stderr)
+    return _start(cli, command, root, name, resume)
+
+
+def _with_recipe_of_run(argv: Sequence[str]) -> Sequence[str]:
+    """``--resume=RUN`` without a recipe uses the configuration that the run left."""
+    if any(not a.startswith("-") for a in argv[:1]) or any(a.startswith(("--config", "-c")) for a in argv):
+        return argv
+    for i, word in enumerate(argv):
+        key, _, value = word.partition("=")
+        if key == "--resume":
+            value = value or (argv[i + 1] if i + 1 < len(argv) else "")
+            path = Path(value).expanduser()
+            config = next(
+                (p / run_folder.CONFIG for p in (path, *path.parents) if (p / run_folder.CONFIG).is_file()), None
+            )
+            if config:
+                return [
+                    str(config),
+                    *argv,
+                    f"--run_root={config.parent.parent.parent}",
+                    f"--run_name={config.parent.parent.name}",
+                ]
+    return argv
+
+
+def _start(cli: Any, command: str, root: Path, name: str, resume: Path | None) -> int:
+    """Make or take the run folder, and run the trainer in it."""
+    from lightning.pytorch.loggers import TensorBoardLogger
+    from lightning.pytorch.utilities.rank_zero import rank_zero_only
+
+    from lit_group_rl.callbacks import MetricsFile, default_callbacks
+
+    problems = cli.model.problems(cli.datamodule.prompts_per_step)
+    _refuse_or_warn(problems, cli.composed)
+    if command == "fit":
+        folder = resume or run_folder.new_run(root, name)
+        loggers = [TensorBoardLogger(str(folder), name="", version=""), MetricsFile(folder)]
+        trainer = cli.make_trainer(folder, loggers, default_callbacks(folder, name))
+        if rank_zero_only.rank == 0:
+            run_folder.save_config(folder, cli.resolved_yaml())
+            print(
+                f"run {shown(folder)} · seed {cli.model.seed} · watch: tensorboard --logdir {shown(root)}", flush=True
+            )
+    else:
+        trainer = cli.make_trainer(None, [], [])
+    cli.model.resume_from = resume
+    return _guarded(trainer, getattr(trainer, command), cli)
+
+
+def _refuse_or_warn(problems: Sequence[Any], config: Composed) -> None:
+    for problem in problems:
+        if not problem.warning:
+            raise Refusal(problem.field, problem.message, problem.fix, config.place(problem.field))
+        print(f"warning: {problem}", file=sys.stderr)
+
+
+def _guarded(trainer: Any, run: Any, cli: Any) -> int:
+    """Exit codes: what a run says about how it ended."""
+    from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+    from lit_group_rl.cli.errors import constructor_refusal
+    from lit_group_rl.types import RecipeError
+
+    try:
+        result = run(cli.model, datamodule=cli.datamodule)
+    except SIGTERMException:
+        return 143
+    except SystemExit as stop:
+        if trainer.interrupted:  # Lightning turns Ctrl-C into exit(1)
+            return 130
+        raise stop
+    except RecipeError as error:
+        raise constructor_refusal(str(error), cli.composed, cli.config) from error
+    except Exception as error:
+        code = getattr(error, "exit_code", None)
+        if code is None:
+            raise
+        print(f"stopped: {error}", file=sys.stderr)
+        return int(code)
+    if run.__name__ == "predict" and result:
+        for batch in result:
+            for row in batch:
+                print(json.dumps(row, ensure_ascii=False))
+    return 130 if trainer.interrupted else 0
+
+
+def _quieten() -> None:
+    """Hide what Lightning tells at each start and what means nothing here."""
+    for pattern in (r".*LeafSpec.*", r".*does not have many workers.*", r".*torch\.jit\.script.*", r".*litlogger.*"):
+        warnings.filterwarnings("ignore", pattern)
+    hidden = ("litlogger", "litmodels", "`Trainer.fit` stopped", "GPU available", "TPU available", "HPU available")
+    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"):
+        logging.getLogger(name).addFilter(lambda record: not any(word in record.getMessage() for word in hidden))
