@@ -21,7 +21,7 @@ class KL(AuxLoss):
         k1+, k3+: that value, with the gradient of k2
 
     k3 as a loss has the gradient of the forward KL; k2, k1+, k3+ that of the reverse KL.  ``ratio_weighted``
-    multiplies by the ratio (with gradient), which makes k3 the reverse KL (DeepSeek-V3.2, arXiv:2512.02556; TRL's default).
+    multiplies by the ratio (with gradient), which makes k3 the reverse KL: DeepSeek-V3.2, arXiv:2512.02556.
 
     Source: GRPO, arXiv:2402.03300, eq. 4 (k3, 0.04).
     """
