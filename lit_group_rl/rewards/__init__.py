@@ -2,19 +2,25 @@
 
 from lit_group_rl.rewards.base import Reward, RewardShaper
 from lit_group_rl.rewards.exact_match import ExactMatch
+from lit_group_rl.rewards.function import FunctionReward
 from lit_group_rl.rewards.kl_penalty import KLPenalty
 from lit_group_rl.rewards.length import Length
+from lit_group_rl.rewards.math_verify import MathVerify
 from lit_group_rl.rewards.numeric import NumericMatch
 from lit_group_rl.rewards.pattern import Format, ThinkAnswerFormat
+from lit_group_rl.rewards.reasoning_gym import ReasoningGymReward
 from lit_group_rl.rewards.runner import RewardBroken, RewardMonitor, score_rewards
 from lit_group_rl.rewards.soft_overlong import SoftOverlong
 
 __all__ = [
     "ExactMatch",
     "Format",
+    "FunctionReward",
     "KLPenalty",
     "Length",
+    "MathVerify",
     "NumericMatch",
+    "ReasoningGymReward",
     "Reward",
     "RewardBroken",
     "RewardMonitor",

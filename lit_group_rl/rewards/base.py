@@ -22,10 +22,13 @@ class Reward(Component):
     """Declared smallest and largest score: what lies outside is clamped, with a warning."""
 
     @abstractmethod
-    def score(self, samples: Sequence[Sample]) -> Sequence[float | None]:
-        """One number per sample, in order; None or NaN abstains and has no part in any mean."""
+    def score(self, samples: Sequence[Sample]) -> Sequence[float | Exception | None]:
+        """One number per sample, in order; None or NaN abstains and has no part in any mean.
 
-    def score_batch(self, batch: RolloutBatch) -> Sequence[float | None]:
+        An exception in place of a number abstains too, and is counted and reported as a failure on that sample.
+        """
+
+    def score_batch(self, batch: RolloutBatch) -> Sequence[float | Exception | None]:
         """As ``score``, for rewards that compare the members of a group or read tokens."""
         return self.score(batch.samples)
 

@@ -168,10 +168,12 @@ class _Call:
         else:
             part = self.batch if len(rows) == len(self.batch) else self.batch.rows(rows.to(self.batch.mask.device))
             result = self.reward.score_batch(dataclasses.replace(part, samples=[_copied(s) for s in part.samples]))
-        return [
-            self._finite(value, self.batch.samples[i])
-            for i, value in zip(rows.tolist(), as_numbers(result, len(rows), self.name), strict=True)
-        ]
+        values = as_numbers(result, len(rows), self.name)
+        for i, value in zip(rows.tolist(), result, strict=True):
+            if isinstance(value, Exception):
+                self._report(value, self.batch.samples[i])
+                self.failed += 1
+        return [self._finite(value, self.batch.samples[i]) for i, value in zip(rows.tolist(), values, strict=True)]
 
     def _finite(self, value: float, sample: Sample) -> float:
         if not math.isinf(value):
@@ -204,7 +206,7 @@ class _Call:
 
 
 def as_numbers(result: object, expected: int, name: str) -> list[float]:
-    """What a reward returned as floats, NaN for None; RecipeError says what else it is.
+    """What a reward returned as floats, NaN for None or an exception; RecipeError says what else it is.
 
     Takes lists, tuples, one-dimensional arrays and tensors of None, bool, int, float, or 0-d arrays and tensors.
     """
@@ -222,7 +224,7 @@ def as_numbers(result: object, expected: int, name: str) -> list[float]:
 def _number(value: object, index: int, where: str, fix: str) -> float:
     if isinstance(value, Tensor | np.ndarray) and value.ndim == 0:
         value = value.item()
-    if value is None:
+    if value is None or isinstance(value, Exception):
         return math.nan
     if not isinstance(value, numbers.Real | np.bool_):
         raise RecipeError(f"{where}: value {index} is {type(value).__name__} ({_short(value)}), not a number. {fix}")
