@@ -65,7 +65,7 @@ def _run(command: str, argv: Sequence[str]) -> int:
     if not component_help:
         argv = _with_recipe_of_run(argv)
     config = prepare(argv)
-    _quieten()
+    quieten()
     from lit_group_rl.cli.lightning_cli import build
 
     cli = build(config)
@@ -162,10 +162,17 @@ def _guarded(trainer: Any, run: Any, cli: Any) -> int:
     return 130 if trainer.interrupted else 0
 
 
-def _quieten() -> None:
+def quieten() -> None:
     """Hide what Lightning tells at each start and what means nothing here."""
     for pattern in (r".*LeafSpec.*", r".*does not have many workers.*", r".*torch\.jit\.script.*", r".*litlogger.*"):
         warnings.filterwarnings("ignore", pattern)
     hidden = ("litlogger", "litmodels", "`Trainer.fit` stopped", "GPU available", "TPU available", "HPU available")
     for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"):
         logging.getLogger(name).addFilter(lambda record: not any(word in record.getMessage() for word in hidden))
+
+
+def load_module(config: Path) -> Any:
+    """The module that a run's config.yaml describes, nothing loaded yet."""
+    from lit_group_rl.cli.lightning_cli import build
+
+    return build(prepare([str(config)])).model

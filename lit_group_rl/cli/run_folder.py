@@ -74,7 +74,7 @@ def find_run(resume: str, root: Path, name: str) -> Path | None:
 def has_checkpoint(folder: Path) -> bool:
     """Whether a run can be continued."""
     checkpoints = folder / "checkpoints"
-    return checkpoints.is_dir() and any(checkpoints.iterdir())
+    return checkpoints.is_dir() and any(checkpoints.glob("step_*"))
 
 
 def save_config(folder: Path, text: str) -> Path:

@@ -1,0 +1,104 @@
+"""The first look and the plan of ``check``: a small rollout, and what the whole run will take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lit_group_rl.cli.check import Report, seconds, stopwatch
+from lit_group_rl.functional.groups import group_index, group_is_tied
+from lit_group_rl.functional.rng import seeded
+from lit_group_rl.rewards.runner import RewardMonitor, score_rewards
+from lit_group_rl.schedules.base import Clock
+from lit_group_rl.types import RolloutBatch
+
+FIRST_LOOK = ((5_000_000, 64), (50_000_000, 16), (float("inf"), 4))
+"""(parameters below, prompts): few enough for seconds on a CPU."""
+
+
+def first_look(module: Any, data: Any, device: torch.device, report: Report) -> None:
+    """Sample, score and score again with gradient once; tell what there is to learn from, and what a run costs."""
+    policy, clock = module.policy, Clock(0, module.steps)
+    policy.net.to(device)
+    parameters = sum(p.numel() for p in policy.net.parameters())
+    most = next(prompts for limit, prompts in FIRST_LOOK if parameters < limit)
+    count = min(most, data.prompts_per_step)
+    drawn = data.more(count)
+    with torch.no_grad():  # the first call pays for lazy imports and is no measure
+        policy.generate([policy.encode(drawn.prompts[0])], copies=1, keys=[0], max_new_tokens=1, temperature=1.0)
+    time_of = stopwatch()
+    with torch.no_grad(), seeded("sample", module.seed, 0):
+        batch = module.sampler.sample(policy, drawn.prompts, drawn.positions, clock, module.seed)
+    sampling = time_of()
+    time_of = stopwatch()
+    score_rewards(module.rewards, batch, clock, module.seed, RewardMonitor())
+    scoring = time_of()
+    time_of = stopwatch()
+    policy.score(batch).logp.sum().backward()
+    training = time_of()
+    policy.net.zero_grad(set_to_none=True)
+    _report_signal(batch, report)
+    passes = module.ppo_epochs + (len(module.describe(1).needs("ref_logp")) > 0) / 3
+    step = (sampling + scoring + passes * training) * data.prompts_per_step / count
+    _report_plan(module, data, parameters, step, report)
+
+
+def _report_signal(batch: RolloutBatch, report: Report) -> None:
+    assert batch.scores is not None
+    assert batch.solved is not None
+    index, groups = group_index(batch.group_ids)
+    tied = group_is_tied(batch.scores.nan_to_num(), batch.group_ids, ~batch.scores.isnan())
+    alive = torch.zeros(groups, dtype=torch.bool).index_put_((index[~tied].cpu(),), torch.tensor(True)).double().mean()
+    solved = batch.solved.double().mean()
+    cut = batch.truncated.double().mean()
+    text = (
+        f"{groups} groups x {len(batch) // groups}: {solved:.0%} solved, {alive:.0%} of groups alive, {cut:.0%} cut off"
+    )
+    first = batch.samples[0]
+    example = f"e.g. {_short(first.prompt)} → {_short(first.completion)}"
+    if cut > 0.5:
+        report.row("first look", "note", text, "raise model.sampler.max_new_tokens: most answers never end", example)
+    elif alive == 0 and solved == 0:
+        why = "nothing is solved: use easier data, a stronger policy, or warm it up first"
+        report.row("first look", "note", text, why, example)
+    elif alive == 0:
+        why = "all groups agree: use harder data, or a larger model.sampler.group_size"
+        report.row("first look", "note", text, why, example)
+    else:
+        report.row("first look", "ok", text + "   ← there is something to learn from", example)
+
+
+def _short(text: Any) -> str:
+    text = text if isinstance(text, str) else str(text[-1].get("content", ""))
+    text = " ".join(text.split())
+    return repr(text if len(text) <= 50 else text[:49] + "…")
+
+
+def _report_plan(module: Any, data: Any, parameters: int, step: float, report: Report) -> None:
+    completions = module.steps * data.prompts_per_step * module.sampler.group_size
+    updates = module.steps * module.updates_per_rollout
+    report.row(
+        "plan",
+        "ok",
+        f"{module.steps} steps x {data.prompts_per_step} prompts x {module.sampler.group_size} = "
+        f"{_thousands(completions)} completions, {_thousands(updates)} updates",
+        f"about {seconds(step * module.steps)}, about {memory_gb(module, parameters):.1f} GB",
+    )
+
+
+def _thousands(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
+
+
+def memory_gb(module: Any, parameters: int) -> float:
+    """Weights, gradients, Adam's two moments, a reference, and one micro-batch's activations and logits."""
+    trainable = sum(p.numel() for p in module.policy.net.parameters() if p.requires_grad)
+    width = next(module.policy.net.parameters()).element_size()
+    reference = parameters if module.describe(1).needs("ref_logp") and trainable == parameters else 0
+    config = module.policy.model.config
+    layers, hidden = getattr(config, "num_hidden_layers", 12), getattr(config, "hidden_size", 768)
+    tokens = min(module.micro_batch_tokens, 2**20)
+    # about 16 stored values of the hidden width per token and layer, and logits with their gradient
+    activations = tokens * (16 * layers * hidden + 3 * getattr(config, "vocab_size", 32000)) * 4
+    return float(width * (parameters + reference) + 3 * width * trainable + activations) / 2**30
