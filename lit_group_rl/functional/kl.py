@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 MAX_EXPONENT = 20.0
-"""exp(-d) is clamped there, so that one absurd token cannot make the loss infinite."""
+"""-d is clamped there, so that one absurd token cannot make the loss infinite."""
 
 
 def k1(log_ratio: Tensor) -> Tensor:
@@ -22,7 +22,9 @@ def k2(log_ratio: Tensor) -> Tensor:
 
 def k3(log_ratio: Tensor) -> Tensor:
     """exp(-d) + d - 1.  Unbiased and never negative; gradient of the forward KL.  GRPO, arXiv:2402.03300 eq. 4."""
-    return (-log_ratio).clamp(max=MAX_EXPONENT).exp() + log_ratio - 1
+    # the linear term is clamped too: alone it would push the token further away from the reference
+    log_ratio = log_ratio.clamp(min=-MAX_EXPONENT)
+    return (-log_ratio).exp() + log_ratio - 1
 
 
 def absolute(log_ratio: Tensor) -> Tensor:

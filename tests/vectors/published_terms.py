@@ -17,15 +17,11 @@ from lit_group_rl.loss_weights import EntropyQuantile, FutureKL, OffPolicySequen
 from lit_group_rl.loss_weights.clip_cov import clip_cov_candidates
 from lit_group_rl.loss_weights.future_kl import future_kl
 from lit_group_rl.loss_weights.rollout_is import rollout_weight
-from lit_group_rl.surrogates import (
-    Linear,
-)
+from lit_group_rl.surrogates import Linear
 from tests.builders import make_batch, make_context, matrix, with_grad
+from tests.vectors.published_update import aggregator, first_token
 
 Vector = dict[str, Any]
-
-
-from tests.vectors.published_update import aggregator, first_token
 
 
 def kl(v: Vector) -> Vector:
