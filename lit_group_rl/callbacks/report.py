@@ -78,11 +78,13 @@ class RunReport(RunCallback):
         boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
         where += [("watch", f"tensorboard --logdir {_root(folder)}")] if boards else []
         where += [("picture", folder / CURVE)] if drawn else []
+        saved = any((folder / "checkpoints").glob("step_*"))
+        where += [("go on", f"lit-group-rl fit --resume={folder}")] if saved and done < total else []
+        where += [("export", f"lit-group-rl export {folder} my-model")] if saved else []
         if done < total:
-            where.append(
-                ("go on", f"lit-group-rl fit {recipe} --resume={folder}    stopped after step {done} of {total}")
+            CONSOLE.line(
+                f" stopped after RL step {done} of {total}" + ("" if saved else ", before the first checkpoint")
             )
-        where.append(("export", f"lit-group-rl export {folder} my-model"))
         for name, value in where:
             CONSOLE.line(f" {name:<8} {safe(str(value))}")
 

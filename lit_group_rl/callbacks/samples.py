@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from lit_group_rl.callbacks.base import Guard, RunCallback, to_json
+from lit_group_rl.callbacks.base import Guard, RunCallback, to_json, write_atomic
 from lit_group_rl.callbacks.console import CONSOLE, cell, safe
 from lit_group_rl.types import BASELINE, EXPERT, RolloutBatch
 
@@ -40,6 +41,12 @@ class SampleTable(RunCallback):
         self._evaluations = 0
         self._guard = Guard()
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Drop what an interrupted run wrote after the checkpoint that it goes on from: it is made anew."""
+        path = self._path(trainer)
+        if trainer.is_global_zero and path.is_file():
+            self._guard(FILE, lambda: _keep_until(path, int(getattr(pl_module, "rl_step", 0))))
+
     def on_metrics(self, trainer: Trainer, module: LightningModule, step: int, metrics: dict[str, float]) -> None:
         """Write the tables that are due."""
         batch = getattr(module, "last_batch", None)
@@ -61,10 +68,13 @@ class SampleTable(RunCallback):
                 CONSOLE.line("  " + console_line((mixed or groups)[0]))
 
     def _append(self, trainer: Trainer, groups: list[dict[str, Any]]) -> None:
-        folder = Path(self.run_dir or trainer.default_root_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / FILE, "a", encoding="utf-8") as file:
+        path = self._path(trainer)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a", encoding="utf-8") as file:
             file.write("".join(to_json(group) + "\n" for group in groups[: self.groups]))
+
+    def _path(self, trainer: Trainer) -> Path:
+        return Path(self.run_dir or trainer.default_root_dir) / FILE
 
 
 def sample_groups(batch: RolloutBatch, step: int) -> list[dict[str, Any]]:
@@ -140,6 +150,17 @@ def _block(group: dict[str, Any]) -> str:
         cells += [_text(m["total"], ".3g"), _text(m["advantage"], "+.2f"), str(m["length"]), m["end"]]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _keep_until(path: Path, step: int) -> None:
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line)
+        except ValueError:  # cut by a crash
+            continue
+    write_atomic(path, "".join(kept))
 
 
 def _number(value: float) -> float | None:

@@ -58,7 +58,7 @@ def test_the_closing_line():
 
 def test_a_finished_run_leaves_a_summary_and_a_picture(trainer, module, tmp_path, capsys):
     folder = tmp_path / "runs" / "grpo" / "0001"
-    folder.mkdir(parents=True)
+    (folder / "checkpoints" / "step_2").mkdir(parents=True)
     trainer.loggers = [TensorBoardLogger(folder, name="", version="")]
     module.rl_step = module.steps = 2
     report = RunReport("grpo", run_dir=folder)
@@ -83,7 +83,14 @@ def test_a_stopped_run_says_how_to_go_on(trainer, module, tmp_path, capsys):
     report.on_metrics(trainer, module, 1, HISTORY[1])
     report.on_exception(trainer, module, KeyboardInterrupt())
     assert json.loads((tmp_path / "summary.json").read_text())["rl_steps"] == 2
-    assert f"lit-group-rl fit grpo --resume={tmp_path}    stopped after step 2 of 100" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert " stopped after RL step 2 of 100, before the first checkpoint\n" in out
+    assert "--resume" not in out
+    (tmp_path / "checkpoints" / "step_2").mkdir(parents=True)
+    report.on_exception(trainer, module, KeyboardInterrupt())
+    out = capsys.readouterr().out
+    assert " stopped after RL step 2 of 100\n" in out
+    assert f"lit-group-rl fit --resume={tmp_path}\n" in out
 
 
 def test_a_run_that_never_began_reports_nothing(trainer, module, tmp_path, capsys):

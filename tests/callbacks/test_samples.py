@@ -121,3 +121,16 @@ def test_a_folder_that_cannot_be_written_does_not_end_the_run(trainer, module, m
 def test_bad_options_are_refused():
     with pytest.raises(ValueError, match=r"SampleTable\(every=0\): every must be at least 1"):
         SampleTable(every=0)
+
+
+def test_a_resumed_run_drops_the_samples_that_it_draws_anew(trainer, module, make_rollout, tmp_path):
+    table = SampleTable(every=1, groups=1, run_dir=tmp_path)
+    module.last_batch = make_rollout(GROUPS)
+    for step in (1, 2, 3):
+        table.on_metrics(trainer, module, step, {})
+    with open(tmp_path / "samples.jsonl", "a") as file:
+        file.write('{"step": 1, "prom')  # the crash came here
+    module.rl_step = 2
+    SampleTable(run_dir=tmp_path).on_train_start(trainer, module)
+    lines = (tmp_path / "samples.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2]
