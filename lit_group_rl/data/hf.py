@@ -18,7 +18,7 @@ class HFDataset(ColumnSource):
     """A data set by hub name or folder (extra ``datasets``).  No code of the data set is run."""
 
     name: str
-    """Name on the hub (``openai/gsm8k``), or a folder written by ``save_to_disk``."""
+    """Name on the hub (``openai/gsm8k``), or a folder: of data files, or written by ``save_to_disk``."""
     config: str | None = None
     """Configuration of the data set, if it has several (``main``)."""
     split: str = "train"
@@ -45,14 +45,15 @@ class HFDataset(ColumnSource):
                 "Install it with: pip install 'lit-group-rl[datasets]'"
             ) from None
         try:
-            if not Path(self.name).is_dir():
+            folder = Path(self.name)
+            if not any((folder / mark).is_file() for mark in ("state.json", "dataset_dict.json")):
                 return datasets.load_dataset(self.name, self.config, split=split, revision=self.revision)
             saved = datasets.load_from_disk(self.name)
         except Exception as error:
             while error.__cause__ is not None:
                 error = error.__cause__  # type: ignore[assignment]
             raise RecipeError(
-                f"data.source.name: cannot load {self.name!r}, split {split!r}: {type(error).__name__}: {error}. "
+                f"data.source.name: cannot load {self.name!r}, split {split!r}: {type(error).__name__}: {str(error).rstrip('.')}. "
                 "Check name, config and split; a machine without network needs a folder"
             ) from None
         if isinstance(saved, datasets.DatasetDict):

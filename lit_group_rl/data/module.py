@@ -78,7 +78,8 @@ class PromptData(lightning.pytorch.LightningDataModule):
         self.source = source
         self.prompts_per_step = prompts_per_step
         self.heldout_size = heldout_size
-        self.seed = seed
+        # a plain int: a checkpoint holds no other types
+        self.seed = int(seed)
         self.train: Sequence[Prompt] = ()
         self.heldout: Sequence[Prompt] = ()
         self._stream: PromptStream | None = None

@@ -172,6 +172,13 @@ def test_only_the_raising_completion_abstains(caplog):
     assert "completion 'y'" in caplog.text
 
 
+def test_an_exception_in_place_of_a_score_fails_that_completion(caplog):
+    batch = run({"a": Given([1.0, KeyError("lost"), 0.0])}, batch_of("xyz"))
+    assert batch.scores.isnan().tolist() == [False, True, False]
+    assert batch.metrics.reduce()["reward/error_frac"] == pytest.approx(1 / 3)
+    assert "completion 'y'" in caplog.text
+
+
 def test_each_kind_of_failure_is_shown_once(caplog):
     monitor = RewardMonitor()
     for step in range(2):

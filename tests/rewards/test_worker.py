@@ -1,0 +1,135 @@
+import gc
+import os
+import time
+
+import pytest
+
+from lit_group_rl.rewards import MathVerify, ReasoningGymReward
+from lit_group_rl.rewards.worker import ScorerError, ScorerTimeout, Worker
+from lit_group_rl.types import RecipeError, Sample
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def sample(completion, answer=None, fields=None):
+    return Sample("p", completion, answer, fields or {}, 3, False)
+
+
+def test_a_call_that_hangs_is_killed_and_the_next_one_works():
+    worker = Worker("json")
+    assert worker.call("sleep", 0.0, seconds=5) == 1.0
+    pid = worker._process.pid
+    start = time.perf_counter()
+    with pytest.raises(ScorerTimeout):
+        worker.call("sleep", 60.0, seconds=0.3)
+    assert time.perf_counter() - start < 5
+    assert not alive(pid)
+    assert worker.call("sleep", 0.0, seconds=5) == 1.0
+    worker.close()
+
+
+def test_an_exception_comes_back_and_the_process_stays():
+    worker = Worker("json")
+    with pytest.raises(ScorerError, match="ValueError"):
+        worker.call("sleep", -1.0, seconds=5)
+    pid = worker._process.pid
+    assert worker.call("sleep", 0.0, seconds=5) == 1.0
+    assert worker._process.pid == pid
+    worker.close()
+
+
+def test_no_process_outlives_its_worker():
+    worker = Worker("json")
+    worker.call("sleep", 0.0, seconds=5)
+    pid = worker._process.pid
+    del worker
+    gc.collect()
+    assert not alive(pid)
+
+
+@pytest.fixture(scope="module")
+def math():
+    pytest.importorskip("math_verify")
+    return MathVerify(seconds=3.0)
+
+
+@pytest.mark.parametrize(
+    ("gold", "completion", "score"),
+    [
+        ("0.5", "\\boxed{1/2}", 1),
+        ("73", "Final Answer: **73**", 1),
+        ("2500", "2,500", 1),
+        ("17", "\\boxed{17}.", 1),
+        ("x^2+2x+1", "\\boxed{(x+1)^2}", 1),
+        ("17", "\\boxed{18}", 0),
+        ("17", "", 0),
+        ("five floors higher", "42", None),
+        (None, "42", None),
+    ],
+)
+def test_math_verify(math, gold, completion, score):
+    assert math.score([sample(completion, gold)]) == [score]
+
+
+def test_math_verify_survives_a_tower_of_powers_and_scores_the_rest(math):
+    hang = "\\boxed{\\frac{9^{9^{9^{9}}}}{1}}"
+    start = time.perf_counter()
+    assert math.score([sample("4", "4"), sample(hang, "7"), sample("5", "5")]) == [1, 0, 1]
+    assert time.perf_counter() - start < 60
+    assert math.take_timeouts() == 1
+    assert math.take_timeouts() == 0
+
+
+class Sleeps(MathVerify):
+    library = "json"
+
+    def request(self, sample):
+        return "sleep", 1.0
+
+
+def test_a_batch_has_a_limit_too():
+    reward = Sleeps(batch_seconds=0.01, on_timeout="abstain")
+    assert reward.score([sample("4", "4")] * 3) == [None] * 3
+    assert reward.take_timeouts() == 3
+
+
+def entry(task, config, question, answer, metadata=None):
+    return {
+        "task": task,
+        "task_config": config,
+        "entry": {"question": question, "answer": answer, "metadata": metadata},
+    }
+
+
+def test_reasoning_gym_scores_with_the_task():
+    pytest.importorskip("reasoning_gym")
+    reward = ReasoningGymReward()
+    fields = entry("chain_sum", {}, "4 - 1 =", "3")
+    assert reward.score([sample("3", "3", fields), sample("4", "3", fields), sample("", "3", fields)]) == [1, 0, 0]
+    inside = ReasoningGymReward().score([sample("13", "3", fields)])[0]
+    assert 0 < inside < 1  # the task pays a part for an answer that contains the right one
+
+
+def test_reasoning_gym_scorer_that_raises_is_reported_in_place():
+    pytest.importorskip("reasoning_gym")
+    fields = entry("no_such_task", {}, "?", "3")
+    found = ReasoningGymReward().score([sample("3", "3", fields)])
+    assert isinstance(found[0], ScorerError)
+
+
+def test_reasoning_gym_reward_needs_its_source():
+    pytest.importorskip("reasoning_gym")
+    with pytest.raises(RecipeError, match=r"'task'.*ReasoningGym"):
+        ReasoningGymReward().score([sample("3", "3")])
+
+
+def test_a_missing_package_is_one_clear_message(monkeypatch):
+    monkeypatch.setattr(MathVerify, "library", "no_such_package")
+    with pytest.raises(RecipeError, match=r"MathVerify.*pip install 'lit-group-rl\[math\]'"):
+        MathVerify()
