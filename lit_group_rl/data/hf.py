@@ -53,7 +53,8 @@ class HFDataset(ColumnSource):
             while error.__cause__ is not None:
                 error = error.__cause__  # type: ignore[assignment]
             raise RecipeError(
-                f"data.source.name: cannot load {self.name!r}, split {split!r}: {type(error).__name__}: {str(error).rstrip('.')}. "
+                f"data.source.name: cannot load {self.name!r}, split {split!r}: "
+                f"{type(error).__name__}: {str(error).rstrip('.')}. "
                 "Check name, config and split; a machine without network needs a folder"
             ) from None
         if isinstance(saved, datasets.DatasetDict):
