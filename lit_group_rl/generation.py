@@ -59,8 +59,10 @@ def truncate(logits: Tensor, *, top_p: float, top_k: int) -> Tensor:
 def draw(logits: Tensor, uniform: Tensor) -> Tensor:
     """Inverse-CDF draw: the first token whose cumulative probability exceeds the uniform.  [B, V], [B] -> [B]."""
     cdf = logits.softmax(-1).double().cumsum(-1)
-    at = torch.searchsorted(cdf, uniform.to(cdf)[:, None] * cdf[:, -1:], right=True).squeeze(-1)
-    return at.clamp(max=logits.shape[-1] - 1)
+    total = cdf[:, -1:]
+    # the product may round up to the total, which no token's cumulative probability exceeds
+    level = torch.minimum(uniform.to(cdf)[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cdf, level, right=True).squeeze(-1)
 
 
 def _cache_argument(model: torch.nn.Module) -> str:
@@ -142,7 +144,7 @@ def _decode(  # noqa: PLR0913
         use_cache=True,
         logits_to_keep=1,
     )
-    cache = out.past_key_values
+    cache = out[cache_name]
     if copies > 1:
         cache.batch_repeat_interleave(copies)
     logits = out.logits[:, -1].repeat_interleave(copies, 0)
@@ -182,7 +184,7 @@ def _decode(  # noqa: PLR0913
             use_cache=True,
             **{cache_name: cache},
         )
-        cache, logits, position = out.past_key_values, out.logits[:, -1], position + 1
+        cache, logits, position = out[cache_name], out.logits[:, -1], position + 1
     longest = max(1, int(length.max()))
     columns = torch.arange(longest, device=device)
     return ids[:, :longest], columns[None] < length[:, None], logp[:, :longest], entropy[:, :longest], ended

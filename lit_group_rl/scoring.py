@@ -85,14 +85,28 @@ def _scatter(values: Tensor, mask: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _head_is_linear(model: nn.Module) -> bool:
-    """Whether logits == head(base(ids).last_hidden_state), tried on three tokens."""
+    """Whether the model's logits are its head's output and nothing more, applied to the base model's last state.
+
+    Found by putting a probe in place of the head's output: caps and scales behind the head would change it.
+    """
     head = model.get_output_embeddings()
     if head is None or type(head) is not nn.Linear or model.base_model is model:
         return False
+    seen: list[Tensor] = []
+
+    def probe(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        seen.append(inputs[0])
+        return torch.linspace(-100, 100, output.numel(), device=output.device).view(output.shape).to(output.dtype)
+
     ids = torch.tensor([[0, 1, 2]], device=head.weight.device)
     was_training = model.training
     model.eval()
+    handle = head.register_forward_hook(probe)
+    try:
+        logits = model(input_ids=ids, use_cache=False).logits
+    finally:
+        handle.remove()
     states = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    logits = model(input_ids=ids, use_cache=False).logits
     model.train(was_training)
-    return torch.allclose(head(states).float(), logits.float(), atol=1e-4, rtol=1e-3)
+    untouched = torch.allclose(logits.float(), probe(head, (states,), logits).float(), rtol=1e-5)
+    return untouched and torch.allclose(seen[0].float(), states.float(), rtol=1e-4, atol=1e-5)

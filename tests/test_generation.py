@@ -1,0 +1,188 @@
+"""Generation against transformers' own, and independence of the batch."""
+
+import pytest
+import torch
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from lit_group_rl.functional.rng import seeded, uniforms
+from lit_group_rl.generation import draw, generate, truncate
+from lit_group_rl.scoring import CausalNet
+
+SMALL = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+SMALL |= {"num_key_value_heads": 2, "max_position_embeddings": 64, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
+PROMPTS = [[5, 6, 7, 8, 9, 10], [11, 12], [13, 14, 15]]
+
+
+def llama():
+    return LlamaForCausalLM(LlamaConfig(**SMALL))
+
+
+def qwen2():
+    return Qwen2ForCausalLM(Qwen2Config(**SMALL, tie_word_embeddings=True))
+
+
+def qwen3():
+    return Qwen3ForCausalLM(Qwen3Config(**SMALL, head_dim=8))
+
+
+def gemma2():  # caps its logits, so the head is more than one matrix product, and uses a sliding window of 4
+    return Gemma2ForCausalLM(Gemma2Config(**SMALL, head_dim=8, sliding_window=4, attn_implementation="eager"))
+
+
+def gpt2():  # learned absolute positions: padding must not shift them
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=40, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=None, eos_token_id=1)
+    )
+
+
+def neox():
+    names = {k: v for k, v in SMALL.items() if k not in ("num_key_value_heads", "pad_token_id")}
+    return GPTNeoXForCausalLM(GPTNeoXConfig(**names))
+
+
+@pytest.fixture(params=[llama, qwen2, qwen3, gemma2, gpt2, neox], ids=lambda f: f.__name__)
+def model(request):
+    with seeded("test weights"):
+        net = request.param().eval()
+    for p in net.parameters():  # random weights of a fresh model hardly differ between tokens
+        p.data *= 3
+    return net
+
+
+def run(model, prompts, **options):
+    defaults = {"copies": 1, "max_new_tokens": 8, "temperature": 0.0, "eos_ids": [1], "pad_id": 0}
+    options = defaults | options
+    options.setdefault("keys", list(range(len(prompts) * options["copies"])))
+    return generate(model, prompts, **options)
+
+
+def test_greedy_equals_generate_of_transformers_row_by_row(model):
+    drawn = run(model, PROMPTS)
+    for i, prompt in enumerate(PROMPTS):
+        expected = model.generate(
+            torch.tensor([prompt]), max_new_tokens=8, do_sample=False, eos_token_id=1, pad_token_id=0
+        )[0, len(prompt) :]
+        got = drawn.ids[i][drawn.mask[i]]
+        assert got.tolist() == expected[: len(got)].tolist()
+        assert len(got) == len(expected)
+
+
+def test_sampled_logprobs_equal_a_plain_forward(model):
+    drawn = run(model, PROMPTS, copies=4, temperature=0.7)
+    assert drawn.exact
+    for row in range(12):
+        prompt, ids = PROMPTS[row // 4], drawn.ids[row][drawn.mask[row]]
+        full = torch.cat([torch.tensor(prompt), ids])[None]
+        logits = model(input_ids=full).logits[0, len(prompt) - 1 : -1] / 0.7
+        expected = logits.log_softmax(-1).gather(-1, ids[:, None]).squeeze(-1)
+        torch.testing.assert_close(drawn.logp[row][drawn.mask[row]], expected, atol=1e-5, rtol=0)
+        entropy = torch.distributions.Categorical(logits=logits).entropy()
+        torch.testing.assert_close(drawn.entropy[row][drawn.mask[row]], entropy, atol=1e-5, rtol=0)
+
+
+def test_scoring_equals_a_plain_forward_with_padding_on_both_sides(model):
+    drawn = run(model, PROMPTS, copies=2, temperature=1.0)
+    width = max(map(len, PROMPTS))
+    ids = torch.tensor([[0] * (width - len(p)) + p for p in PROMPTS for _ in range(2)])
+    mask = torch.tensor([[False] * (width - len(p)) + [True] * len(p) for p in PROMPTS for _ in range(2)])
+    scores = CausalNet(model)(ids, mask, drawn.ids, drawn.mask, entropy=True)
+    torch.testing.assert_close(scores.logp, drawn.logp, atol=1e-5, rtol=0)
+    torch.testing.assert_close(scores.entropy, drawn.entropy, atol=1e-5, rtol=0)
+    assert (scores.logp[~drawn.mask] == 0).all()
+
+
+def test_a_head_that_caps_its_logits_is_not_taken_for_a_matrix_product():
+    assert not CausalNet(gemma2()).simple_head
+    assert all(CausalNet(make()).simple_head for make in (llama, qwen2, qwen3, gpt2, neox))
+
+
+def test_a_completion_does_not_depend_on_its_batch(model):
+    keys = list(range(100, 112))
+    together = run(model, PROMPTS, copies=4, keys=keys, temperature=1.0)
+    in_parts = run(model, PROMPTS, copies=4, keys=keys, temperature=1.0, max_rows=4)
+    alone = run(model, PROMPTS[1:2], copies=4, keys=keys[4:8], temperature=1.0)
+    assert torch.equal(together.ids, in_parts.ids)
+    width = alone.ids.shape[1]
+    assert torch.equal(together.ids[4:8][together.mask[4:8]], alone.ids[alone.mask])
+    assert not together.mask[4:8, width:].any()
+
+
+def test_several_end_tokens_and_the_limit():
+    """Known fault B40, B30: ends {2, 3}; a row that meets the limit keeps its last token and is truncated."""
+
+    class Scripted(torch.nn.Module):
+        """Says a fixed sequence per row, whatever it is asked."""
+
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+            self.step, self.rows = 0, [0, 1, 2]
+
+        def forward(self, input_ids, attention_mask, position_ids, use_cache, past_key_values=None, logits_to_keep=0):
+            said = [[5, 3, 9, 9], [7, 8, 9, 9], [2, 9, 9, 9]]
+            logits = torch.full((len(self.rows), 1, 12), -50.0)
+            for at, row in enumerate(self.rows):
+                logits[at, 0, said[row][self.step]] = 50.0
+            self.step += 1
+            return Out(logits, self)
+
+        def batch_select_indices(self, keep):
+            self.rows = [self.rows[i] for i in keep.tolist()]
+
+    class Out(dict):
+        def __init__(self, logits, cache):
+            super().__init__(past_key_values=cache)
+            self.logits = logits
+
+    drawn = run(Scripted(), [[4], [4], [4]], max_new_tokens=3, eos_ids=[2, 3], temperature=0.0)
+    assert drawn.ids.tolist() == [[5, 3, 0], [7, 8, 9], [2, 0, 0]]
+    assert drawn.mask.tolist() == [[True, True, False], [True, True, True], [True, False, False]]
+    assert drawn.truncated.tolist() == [False, True, False]
+
+
+def test_nothing_of_the_checkpoints_generation_config_filters():
+    """Known fault B37: a zero head is uniform over 100 tokens; its saved top_k 3 must not count."""
+    net = Qwen2ForCausalLM(Qwen2Config(**(SMALL | {"vocab_size": 100}), tie_word_embeddings=False))
+    net.lm_head.weight.data.zero_()
+    net.generation_config.top_k = 3
+    drawn = run(net, [[5]], copies=4096, max_new_tokens=1, temperature=1.0, eos_ids=[], max_rows=4096)
+    assert len(drawn.ids.unique()) == 100
+    torch.testing.assert_close(drawn.logp[0, 0], torch.tensor(-4.60517), atol=1e-5, rtol=0)  # -log(100)
+
+
+def test_truncation_gives_the_filtered_law():
+    """Known fault B37: probabilities .5, .3, .2 with top-p .7 keep two tokens: log(.5/.8), log(.3/.8)."""
+    logits = torch.tensor([[0.5, 0.3, 0.2]]).log()
+    kept = truncate(logits, top_p=0.7, top_k=0).log_softmax(-1)
+    torch.testing.assert_close(kept[0, :2], torch.tensor([-0.4700, -0.9808]), atol=1e-4, rtol=0)
+    assert kept[0, 2] == float("-inf")
+    assert truncate(logits, top_p=1.0, top_k=1)[0].isfinite().tolist() == [True, False, False]
+    assert truncate(logits, top_p=0.01, top_k=0)[0].isfinite().tolist() == [True, False, False]
+
+
+def test_draws_follow_the_distribution():
+    probabilities = torch.tensor([0.1, 0.0, 0.6, 0.3])
+    u = uniforms(range(20000), 0, 1)[:, 0]
+    drawn = draw(probabilities.log().expand(20000, 4), u)
+    share = torch.bincount(drawn, minlength=4) / 20000
+    assert share[1] == 0
+    # four standard errors of a share of 0.6 over 20000 draws: 4 * sqrt(0.24 / 20000) = 0.0139
+    torch.testing.assert_close(share, probabilities, atol=0.0139, rtol=0)
+
+
+def test_the_edges_of_the_uniform_never_draw_an_impossible_token():
+    logits = torch.tensor([[float("-inf"), 0.0, 0.0, float("-inf")]]).expand(2, 4)
+    assert draw(logits, torch.tensor([0.0, 1.0 - 2**-53])).tolist() == [1, 2]
