@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,7 +132,9 @@ class PromptData(lightning.pytorch.LightningDataModule):
     def train_dataloader(self) -> StepLoader:
         """As many RL steps as the module still has to make."""
         module: Any = self.trainer.lightning_module  # type: ignore[union-attr]
-        return StepLoader(self, max(0, module.steps - module.rl_step))
+        # a module of another make has no wish of its own
+        wanted = lambda: getattr(module, "prompts_wanted", self.prompts_per_step)  # noqa: E731
+        return StepLoader(self, max(0, module.steps - module.rl_step), wanted)
 
     def val_dataloader(self) -> list[StepPrompts]:
         """This process's held-out prompts; nothing while fitting, where the module evaluates by itself."""
@@ -194,13 +196,14 @@ class StepLoader:
     """One batch per RL step, drawn only when asked for.  It has a length because Lightning fetches a batch ahead from
     a loader without one, and the stream would then run ahead of dynamic sampling and of the checkpoint."""
 
-    def __init__(self, data: PromptData, steps: int) -> None:
+    def __init__(self, data: PromptData, steps: int, wanted: Callable[[], int]) -> None:
         self.data = data
         self.steps = steps
+        self.wanted = wanted
 
     def __len__(self) -> int:
         return self.steps
 
     def __iter__(self) -> Iterator[StepPrompts]:
         for _ in range(self.steps):
-            yield self.data.more(self.data.prompts_per_step)
+            yield self.data.more(self.wanted())
