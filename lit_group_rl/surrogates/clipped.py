@@ -23,11 +23,8 @@ def clipped_loss(ratio: Tensor, advantages: Tensor, bounds: Bounds) -> Tensor:
     free = ratio if bounds.cap is None else ratio.clamp(max=bounds.cap)
     loss = -free * advantages
     if bounds.low is not None or bounds.high is not None:
-        inside = ratio
-        if bounds.low is not None:
-            inside = torch.maximum(inside, bounds.low.to(ratio.dtype))
-        if bounds.high is not None:
-            inside = torch.minimum(inside, bounds.high.to(ratio.dtype))
+        # clamp, not minimum and maximum: these halve the gradient of a ratio that equals its bound
+        inside = ratio.clamp(bounds.low, bounds.high)
         loss = torch.maximum(loss, -inside * advantages)
     if bounds.dual is not None:
         loss = torch.where(advantages < 0, torch.minimum(loss, -bounds.dual * advantages), loss)

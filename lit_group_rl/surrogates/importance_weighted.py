@@ -20,10 +20,8 @@ def importance_weighted_loss(ratio: Tensor, logp: Tensor, advantages: Tensor, bo
     Source: CISPO (MiniMax-M1), arXiv:2506.13585, eq. 4.
     """
     weight = ratio.detach()
-    if bounds.low is not None:
-        weight = torch.maximum(weight, bounds.low.to(weight.dtype))
-    if bounds.high is not None:
-        weight = torch.minimum(weight, bounds.high.to(weight.dtype))
+    if bounds.low is not None or bounds.high is not None:
+        weight = weight.clamp(bounds.low, bounds.high)
     if bounds.cap is not None:
         weight = weight.clamp(max=bounds.cap)
     loss = -weight * advantages * logp
