@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lit_group_rl.cli import catalog, strict_yaml
-from lit_group_rl.cli.refusal import Place, Refusal, suggest
+from lit_group_rl.cli.refusal import COMMAND_LINE, Place, Refusal, suggest
 
 _OURS = ("lit_group_rl.", "torch.", "lightning.")
 _CLASS_NAME = re.compile(r"(?:\w+\.)*[A-Z]\w*")
@@ -29,8 +29,14 @@ class Composed:
     rest: list[str] = field(default_factory=list)
     """Command-line options that are still to be applied."""
 
+    def options(self) -> set[str]:
+        """Names of the command-line options that are still to be applied."""
+        return {option.lstrip("-").partition("=")[0].removesuffix("+") for option in self.rest}
+
     def place(self, path: str) -> Place | None:
         """The line that set a key, or the nearest key above it."""
+        if any(path == option or path.startswith(f"{option}.") for option in self.options()):
+            return Place(COMMAND_LINE, 0)
         while path:
             if path in self.places:
                 return self.places[path]
@@ -154,7 +160,16 @@ def compose(argv: Sequence[str]) -> Composed:
     for key, text in options:
         if not _change_class(result, key, text):
             result.rest += [f"--{key}"] if text is None else [f"--{key}={text}"]
+    for root in catalog.ROOTS:
+        for slot in catalog.dict_slots():
+            _drop_emptied(result.values.get(root), slot)
     return result
+
+
+def _drop_emptied(owner: Any, slot: str) -> None:
+    """``rewards: {exact: null}`` in an overlay takes that reward out."""
+    if isinstance(owner, dict) and isinstance(owner.get(slot), dict) and not is_component(owner[slot]):
+        owner[slot] = {name: part for name, part in owner[slot].items() if part is not None}
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
@@ -193,10 +208,10 @@ def _change_class(result: Composed, key: str, text: str | None) -> bool:
         old = result.at(path)
     except KeyError:
         return False
-    if not isinstance(old, dict) or "class_path" not in old or not (value is None or is_component(value)):
+    if not is_component(old) or not (value is None or is_component(value)):
         return False
     change: Any = value
     for part in reversed(path.split(".")):
         change = {part: change}
-    result.add(change, {})
+    result.add(change, {tuple(path.split(".")): Place(COMMAND_LINE, 0)})
     return True

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
@@ -27,8 +28,7 @@ def parser_refusal(message: str, config: Composed) -> Refusal:
     """One line from jsonargparse's nested report: the innermost key, what was expected there, what was given."""
     message = message.strip()
     path = ".".join(_KEY.findall(message)) or "command line"
-    flags = {option.lstrip("-").partition("=")[0] for option in config.rest}
-    place = None if path in flags else config.place(path)
+    place = config.place(path)
     linked = re.match(r'Linked "([\w.]+)" must be given via "([\w.]+)"', message)
     if linked:
         return Refusal(linked[1], f"follows {linked[2]}", f"Set --{linked[2]}.")
@@ -60,9 +60,12 @@ def _leaf(message: str, path: str) -> tuple[str, str]:
     rule = re.search(r"(\S+) does not conform to restriction v(\S+)", message)
     if rule:
         return f"must be {_words(rule[2])}, got {rule[1]}", "Give such a number."
+    literal = re.search(r"invalid literal for int\(\) with base 10: (\S+?)\.?$", message)
+    if literal:
+        return f"expected a whole number, got {literal[1]}", _how(path, message)
     foreign = re.search(r"Import path (\S+) does not correspond to a subclass of (\w+)", message)
     if foreign:
-        return f"'{foreign[1]}' is not a {foreign[2]}", f"Known: {known}." if known else f"Subclass {foreign[2]}."
+        return f"'{foreign[1]}' is no {foreign[2]}", f"Known: {known}." if known else f"Subclass {foreign[2]}."
     unimportable = re.search(r"Problem with given class_path '([\w.]+)':\s*\n?\s*(.+)", message)
     if unimportable and "Parser key" not in unimportable[2]:
         fix = "The working folder is importable; " + (f"the kit's own: {known}." if known else "check the path.")
@@ -70,7 +73,9 @@ def _leaf(message: str, path: str) -> tuple[str, str]:
     name = re.search(r"Expected a dot import path string: (\S+?)\.?$", message, re.MULTILINE)
     expected = list(dict.fromkeys(_type(e) for e in _EXPECTED.findall(message)))
     if name and (known or not expected):
-        return f"'{name[1]}' is not known", suggest(name[1], catalog.names(slot)) if slot else "Give a class path."
+        optimizers = [n for n, c in vars(torch.optim).items() if isinstance(c, type)] if "optimizer" in path else []
+        fits = catalog.names(slot) if slot else optimizers
+        return f"'{name[1]}' is not known", suggest(name[1], fits) or "Give a class path."
     if expected:
         return f"expected {' or '.join(expected)}, got {value or 'something else'}", _how(path, message)
     lines = [" ".join(line.split()) for line in message.splitlines() if line.strip()]
@@ -135,22 +140,17 @@ def constructor_refusal(text: str, config: Composed, parsed: Any) -> Refusal:
         name, option, value, what = rule.groups()
         path = _find(parsed, name, option, value) or f"{name}.{option}"
         fix = f"`lit-group-rl ls {name}` explains it." if catalog.entry(name) else "Change it."
-        return Refusal(path, f"{what.removeprefix(option + ' ')}, got {value}", fix, _line(config, path))
+        return Refusal(path, f"{what.removeprefix(option + ' ')}, got {value}", fix, config.place(path))
     field, colon, rest = text.strip().partition(":")
     if not colon or not re.fullmatch(r"[\w.-]+", field):
         field, rest = _leading_field(text)
     what, dot, fix = rest.strip().partition(". ")
-    return Refusal(field, what, fix if dot else "", _line(config, field))
+    return Refusal(field, what, fix if dot else "", config.place(field))
 
 
 def _leading_field(text: str) -> tuple[str, str]:
     match = re.match(r"((?:model|data|trainer|steps|seed)[\w.]*) (.*)", text.strip(), re.DOTALL)
     return (match[1], match[2]) if match else ("recipe", text)
-
-
-def _line(config: Composed, path: str) -> Any:
-    given = {option.lstrip("-").partition("=")[0] for option in config.rest}
-    return None if path in given else config.place(path)
 
 
 def _find(parsed: Any, name: str, option: str, value: str) -> str | None:

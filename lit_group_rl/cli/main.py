@@ -58,6 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Refusal.exit_code
     except KeyboardInterrupt:
         return 130
+    except SystemExit as stop:
+        if isinstance(stop.code, str):
+            raise
+        return stop.code or 0
     except BrokenPipeError:
         # the reader (head, less) went away; without this Python complains again when it closes stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -54,7 +54,7 @@ def check_names(config: Composed, user_code: bool = True, complete: bool = True)
     for key in config.values:
         if key not in TOP:
             _unknown(config, key, key, TOP)
-    for option in _given(config):
+    for option in config.options():
         _check_option(config, option)
     for path, fix in ELSEWHERE.items():
         if _present(config, path):
@@ -66,13 +66,8 @@ def check_names(config: Composed, user_code: bool = True, complete: bool = True)
         _check_complete(config)
 
 
-def _given(config: Composed) -> set[str]:
-    """Names of the command-line options."""
-    return {option.lstrip("-").partition("=")[0] for option in config.rest}
-
-
 def _present(config: Composed, path: str) -> bool:
-    if path in _given(config):
+    if path in config.options():
         return True
     try:
         return config.at(path) is not None
@@ -90,7 +85,7 @@ def _refuse_fsdp(config: Composed) -> None:
             "trainer.strategy",
             f"'{name}' (FSDP1) breaks under manual optimization",
             "Use --trainer.strategy=fsdp2.",
-            config.place("trainer.strategy") if "trainer.strategy" not in options else None,
+            config.place("trainer.strategy"),
         )
 
 
@@ -122,9 +117,11 @@ def _check_component(config: Composed, path: str, slot: str, value: Any, user_co
     if not is_component(value):
         if isinstance(value, str) and "." in value:
             return _refuse_foreign(config, path, value) if not user_code else None
-        known = catalog.names(slot)
-        fix = suggest(value, known) if isinstance(value, str) else f"Known: {', '.join(known)}."
-        raise Refusal(path, f"{value!r} is not a component", fix, config.place(path))
+        if isinstance(value, dict):
+            raise Refusal(path, "names no class", "Put a recipe first: fit RECIPE OVERLAY...", config.place(path))
+        raise Refusal(
+            path, f"{value!r} is not a component", suggest(str(value), catalog.names(slot)), config.place(path)
+        )
     entry = catalog.find(class_of(value))
     if entry is None:
         if "." in class_of(value) and not class_of(value).startswith("lit_group_rl."):
@@ -182,7 +179,7 @@ def _check_complete(config: Composed) -> None:
 
 def _require(config: Composed, path: str, options: dict[str, Any], entry: catalog.Entry | None) -> None:
     for name, option in (entry.options if entry else {}).items():
-        given = any(key.startswith(f"{path}.{name}") for key in _given(config))
+        given = any(key.startswith(f"{path}.{name}") for key in config.options())
         if option.default is catalog.REQUIRED and options.get(name) is None and not given:
             assert entry is not None
             what = f"missing; {entry.name} needs it ({option.doc or option.annotation})".rstrip(".")

@@ -7,16 +7,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+COMMAND_LINE = "command line"
+
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a file."""
+    """A line of a file; line 0 is no file but the command line."""
 
     file: str
     line: int
 
     def __str__(self) -> str:
-        return f"{shown(self.file)} line {self.line}"
+        return f"{shown(self.file)} line {self.line}" if self.line else self.file
 
 
 class Refusal(Exception):
@@ -26,7 +28,9 @@ class Refusal(Exception):
 
     def __init__(self, field: str, what: str, fix: str = "", place: Place | None = None) -> None:
         where = f" ({place})" if place else ""
-        super().__init__(f"{field}: {what.rstrip('.')}{where}.{' ' + fix if fix else ''}")
+        fix = fix.strip()
+        ending = "" if not fix or fix.endswith((".", "?", ")")) else "."
+        super().__init__(f"{field}: {what.rstrip('.')}{where}.{' ' + fix + ending if fix else ''}")
         self.field, self.what, self.fix, self.place = field, what, fix, place
 
 

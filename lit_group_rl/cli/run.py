@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -50,8 +51,9 @@ def prepare(argv: Sequence[str], user_code: bool = True) -> Composed:
         raise Refusal("recipe", "none is given", "For example lit-group-rl fit grpo; lit-group-rl ls shows all.")
     config = compose(argv)
     check_names(config, user_code=user_code)
-    for notice in config.notices:
-        print(f"note: {notice}", file=sys.stderr)
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        for notice in config.notices:
+            print(f"note: {notice}", file=sys.stderr)
     return config
 
 
@@ -61,10 +63,14 @@ def _run(command: str, argv: Sequence[str]) -> int:
 
         print(help_of(command))
         return 0
-    component_help = [a for a in argv if a.partition("=")[0].endswith(".help")]
-    if not component_help:
-        argv = _with_recipe_of_run(argv)
-    config = prepare(argv)
+    asked = next((i for i, a in enumerate(argv) if a.partition("=")[0].endswith(".help")), None)
+    if asked is not None:
+        from lit_group_rl.cli.show import ls
+
+        key, _, name = argv[asked].partition("=")
+        slot = key.split(".")[-2]
+        return ls([name or next(iter(argv[asked + 1 :]), slot)])
+    config = prepare(_with_recipe_of_run(argv))
     quieten()
     from lit_group_rl.cli.lightning_cli import build
 
@@ -111,7 +117,7 @@ def _start(cli: Any, command: str, root: Path, name: str, resume: Path | None) -
     problems = cli.model.problems(cli.datamodule.prompts_per_step)
     _refuse_or_warn(problems, cli.composed)
     if command == "fit":
-        folder = resume or run_folder.new_run(root, name)
+        folder = resume or run_folder.new_run(root, name, rank_zero_only.rank)
         loggers = [TensorBoardLogger(str(folder), name="", version=""), MetricsFile(folder)]
         trainer = cli.make_trainer(folder, loggers, default_callbacks(folder, name))
         if rank_zero_only.rank == 0:
@@ -137,6 +143,7 @@ def _guarded(trainer: Any, run: Any, cli: Any) -> int:
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 
     from lit_group_rl.cli.errors import constructor_refusal
+    from lit_group_rl.rewards.runner import RewardBroken
     from lit_group_rl.types import RecipeError
 
     try:
@@ -150,7 +157,7 @@ def _guarded(trainer: Any, run: Any, cli: Any) -> int:
     except RecipeError as error:
         raise constructor_refusal(str(error), cli.composed, cli.config) from error
     except Exception as error:
-        code = getattr(error, "exit_code", None)
+        code = 3 if isinstance(error, RewardBroken) else getattr(error, "exit_code", None)
         if code is None:
             raise
         print(f"stopped: {error}", file=sys.stderr)
@@ -164,7 +171,14 @@ def _guarded(trainer: Any, run: Any, cli: Any) -> int:
 
 def quieten() -> None:
     """Hide what Lightning tells at each start and what means nothing here."""
-    for pattern in (r".*LeafSpec.*", r".*does not have many workers.*", r".*torch\.jit\.script.*", r".*litlogger.*"):
+    for pattern in (
+        r".*LeafSpec.*",
+        r".*does not have many workers.*",
+        r".*torch\.jit\.script.*",
+        r".*litlogger.*",
+        r"Total length of `list`.*",
+        r"Found \d+ module\(s\) in eval mode.*",
+    ):
         warnings.filterwarnings("ignore", pattern)
     hidden = ("litlogger", "litmodels", "`Trainer.fit` stopped", "GPU available", "TPU available", "HPU available")
     for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"):

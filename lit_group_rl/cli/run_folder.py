@@ -34,12 +34,11 @@ def checked_name(name: str) -> str:
     return name
 
 
-def new_run(root: Path, name: str) -> Path:
-    """Make and return the next folder; processes started by this one get the same."""
-    given = os.environ.get(ENVIRONMENT)
-    if given:
-        return Path(given)
+def new_run(root: Path, name: str, rank: int = 0) -> Path:
+    """Make and return the next folder; only the first process makes one, the others are told or write nothing."""
     checked_name(name)
+    if rank:
+        return Path(os.environ.get(ENVIRONMENT, root / name / "0000"))
     existing = runs(root, name)
     number = int(existing[-1].name) + 1 if existing else 1
     while True:

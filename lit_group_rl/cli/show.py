@@ -187,7 +187,9 @@ def _print_class(name: str) -> None:
 
 
 def _yaml(value: Any) -> str:
-    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if not isinstance(value, dict) else "{}"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
 
 
 def _columns(rows: list[tuple[str, str]]) -> None:

@@ -91,8 +91,8 @@ _FIX = {"anchors are not used in recipes": "Write the value out."}
 def _problem(error: yaml.MarkedYAMLError) -> str:
     if "'\\t'" in (error.problem or ""):
         return "not valid YAML: a tab where spaces are needed"
-    context = f" {error.context}" if error.context else ""
-    return f"not valid YAML:{context} {error.problem}".replace(",", "") if error.problem not in _FIX else error.problem
+    context = f" {error.context}," if error.context else ""
+    return error.problem if error.problem in _FIX else f"not valid YAML:{context} {error.problem}"
 
 
 def _construct(loader: _Loader, node: yaml.Node, path: tuple[str, ...], file: str | None, places: Places) -> Any:
@@ -107,9 +107,7 @@ def _construct(loader: _Loader, node: yaml.Node, path: tuple[str, ...], file: st
             key, line = _key(key_node, file), key_node.start_mark.line + 1
             if key in seen:
                 place = Place(file, line) if file else None
-                raise Refusal(
-                    f"'{'.'.join((*path, key))}'", f"is given twice, also on line {seen[key]}", "Keep one.", place
-                )
+                raise Refusal(".".join((*path, key)), f"is given twice, also on line {seen[key]}", "Keep one.", place)
             seen[key] = line
             if file:
                 places[(*path, key)] = Place(file, line)
