@@ -76,7 +76,11 @@ class RunReport(RunCallback):
             CONSOLE.line(line)
         where = [("logs", folder)]
         boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
-        where += [("watch", f"tensorboard --logdir {_root(folder)}")] if boards else []
+        where += (
+            [("watch", f"tensorboard --logdir {_root(folder)}    first page: http://localhost:6006/#custom_scalars")]
+            if boards
+            else []
+        )
         where += [("picture", folder / CURVE)] if drawn else []
         saved = any((folder / "checkpoints").glob("step_*"))
         where += [("go on", f"lit-group-rl fit --resume={folder}")] if saved and done < total else []
@@ -151,15 +155,17 @@ def draw(history: History, path: Path, title: str) -> None:
     above.set_ylabel("accuracy, reward")
     shown = [v for tag in ("reward/mean", HELDOUT) for v in series(history, tag)[1] if math.isfinite(v)]
     if shown and min(shown) >= 0 and max(shown) <= 1:
-        above.set_ylim(0, 1.03)
+        above.set_ylim(-0.03, 1.03)
     right = below.twinx()
     _line(below, history, "policy/entropy", "#009e73", "entropy")
     _line(right, history, "group/zero_std_frac", "#cc79a7", "dead groups")
     below.set_ylabel("entropy (nats per token)", color="#009e73")
-    below.set_ylim(bottom=0)
+    entropy = [v for v in series(history, "policy/entropy")[1] if math.isfinite(v)]
+    below.set_ylim(0, 1.1 * max(entropy, default=0.0) or 1.0)
     right.set_ylabel("dead groups (share)", color="#cc79a7")
-    right.set_ylim(0, 1.03)
+    right.set_ylim(-0.03, 1.03)
     below.set_xlabel("RL steps")
+    below.xaxis.get_major_locator().set_params(integer=True)
     for axes in (above, below):
         axes.grid(alpha=0.25)
     if above.lines:

@@ -35,8 +35,9 @@ class TensorBoardPage(RunCallback):
                 "setup/card": run_card(trainer, pl_module, self.recipe or folder.parent.name),
                 "setup/metrics": tags.markdown(),
             }
-            config = folder / "config.yaml"
-            if config.is_file():
+            # a run resumed with other options leaves its configuration beside the first one
+            config = max(folder.glob("config*.yaml"), key=lambda p: p.stat().st_mtime, default=None)
+            if config is not None:
                 cards["setup/config"] = "```yaml\n" + config.read_text(encoding="utf-8", errors="replace") + "\n```"
             for tag, text in cards.items():
                 self._guard("TensorBoard", lambda: writer.add_text(tag, text, step))  # noqa: B023

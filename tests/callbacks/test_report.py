@@ -71,7 +71,7 @@ def test_a_finished_run_leaves_a_summary_and_a_picture(trainer, module, tmp_path
     assert png_size(folder / "learning_curve.png") == (960, 720)  # 8 x 6 inches at 120 dots
     out = capsys.readouterr().out
     assert "held-out 20.3% → 91.4% (greedy, 256 prompts)" in out
-    assert f"tensorboard --logdir {tmp_path / 'runs'}\n" in out
+    assert f"tensorboard --logdir {tmp_path / 'runs'}    first page:" in out
     assert f"lit-group-rl export {folder} my-model" in out
     assert "--resume" not in out
 

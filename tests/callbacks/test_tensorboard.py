@@ -1,3 +1,4 @@
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -73,6 +74,16 @@ def test_the_cards_say_what_runs_and_what_the_numbers_mean(trainer, module, logg
     assert text["setup/config/text_summary"] == "```yaml\nseed: 1\nmodel: {policy: TinyPolicy}\n\n```"
     assert text["setup/card/text_summary"].splitlines()[:3] == ["| recipe | grpo |", "|---|---|", "| seed | 1 |"]
     assert all(tag.definition in text["setup/metrics/text_summary"] for tag in tags.TABLE)
+
+
+def test_a_run_resumed_with_other_options_shows_those(trainer, module, logger, tmp_path):
+    for name, text, modified in (("config.yaml", "steps: 4", 1000), ("config.2.yaml", "steps: 8", 2000)):
+        (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (modified, modified))
+    TensorBoardPage(run_dir=tmp_path).on_train_start(trainer, module)
+    logger.finalize("success")
+    shown = events_of(tmp_path).Tensors("setup/config/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert shown == "```yaml\nsteps: 8\n```"
 
 
 def test_the_run_card_names_parts_estimators_and_versions(trainer, module):
