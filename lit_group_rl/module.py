@@ -120,6 +120,8 @@ class LitGroupRL(L.LightningModule):
         self.aggregator, self.update_schedule, self.heldout = aggregator, update_schedule, heldout
         self.models = nn.ModuleDict({k: m for k, m in (("critic", critic), ("evaluator", evaluator)) if m is not None})
         self.ppo_epochs, self.minibatches, self.micro_batch_tokens = ppo_epochs, minibatches, micro_batch_tokens
+        for model in self.models.values():
+            model.micro_batch_tokens = micro_batch_tokens
         self.learning_rate, self.make_optimizer, self.max_grad_norm = learning_rate, optimizer, max_grad_norm
         self.steps, self.seed = steps, seed
         self.rl_step = 0
@@ -279,6 +281,7 @@ class LitGroupRL(L.LightningModule):
                     batch.scores = batch.scores + change
                 else:
                     batch.token_rewards = change if batch.token_rewards is None else batch.token_rewards + change
+            batch.metrics = bag  # the sampler's and rewards' numbers are in it; components may add to it from here on
             result = self.advantage.estimate(batch)
             batch.advantages, batch.returns = result.values, result.returns
             for _, part in recipe.components():
@@ -336,6 +339,7 @@ class LitGroupRL(L.LightningModule):
         if wants_hidden:
             batch.features["hidden"] = scores.hidden.detach()
         ctx = self._context(batch, scores.logp, scores.entropy, total, bag)
+        ctx.hidden = scores.hidden
         losses = {}
         if "policy" in active:
             losses["policy"] = self.policy_loss(ctx)

@@ -302,6 +302,8 @@ class LossContext:
     clock: Clock
     seed: int
     metrics: MetricBag
+    hidden: Tensor | None = None
+    """[B, T, d] states that predict the tokens, with gradient while the policy learns, when a model asks."""
 
     @property
     def ratio(self) -> Tensor:

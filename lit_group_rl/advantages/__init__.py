@@ -8,6 +8,7 @@ from lit_group_rl.advantages.greedy_baseline import GreedyBaseline
 from lit_group_rl.advantages.group_relative import GroupRelative
 from lit_group_rl.advantages.leave_one_out import LeaveOneOut
 from lit_group_rl.advantages.length_weighted import LengthWeighted
+from lit_group_rl.advantages.light_critic import LightCriticBaseline
 from lit_group_rl.advantages.mean_scaled import MeanScaled
 from lit_group_rl.advantages.pass_at_k import PassAtK
 from lit_group_rl.advantages.pass_at_k_top2 import PassAtKTopTwo
@@ -23,6 +24,7 @@ __all__ = [
     "GroupRelative",
     "LeaveOneOut",
     "LengthWeighted",
+    "LightCriticBaseline",
     "MeanScaled",
     "PassAtK",
     "PassAtKTopTwo",
