@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -59,3 +61,17 @@ def counts(masks: list[Tensor], group_ids: Tensor) -> list[Counts]:
         rows = mask.any(1)
         table[i] = torch.stack([mask.sum(), rows.sum(), torch.tensor(len(torch.unique(group_ids[rows])), device=mask.device)])
     return [Counts(*row) for row in all_sum(table).tolist()]
+
+
+@torch.no_grad()
+def in_parts(batch: RolloutBatch, max_tokens: int, function: Callable[[RolloutBatch], Tensor]) -> Tensor:
+    """A result [B, T] computed micro-batch by micro-batch, without gradient, float32.
+
+    Every process calls ``function`` equally often, on a row without weight where it has none left.
+    """
+    out = torch.zeros(batch.mask.shape, device=batch.mask.device)
+    for index in microbatches(batch, max_tokens, whole_groups=False):
+        part = function(batch.rows(index if len(index) else torch.zeros(1, dtype=torch.long, device=out.device)))
+        if len(index):
+            out[index, : part.shape[1]] = part.detach().float()
+    return out

@@ -28,6 +28,12 @@ class AdvantageEstimator(Component):
                 f"{type(self).__name__} compares the completions of a prompt and needs at least 2, got 1",
                 "Raise group_size, or use an advantage with a critic",
             )
+        if "values" in self.needs and recipe.parts.get("critic") is None:
+            yield Problem(
+                "model.critic",
+                f"{type(self).__name__} reads the values of a critic, and the recipe has none",
+                "Set critic to LightCritic or ValueModel, or use an advantage without one (GroupRelative)",
+            )
 
 
 def per_token(row_values: Tensor, batch: RolloutBatch) -> Tensor:
