@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lit_group_rl.functional.logprobs import logprobs_from_logits
-from lit_group_rl.functional.rng import uniforms
+from lit_group_rl.functional.rng import normals, seed_of, uniforms
 
 BLOCK = 64
 """Random numbers are made for this many tokens at a time."""
@@ -83,12 +83,15 @@ def generate(
     pad_id: int,
     top_p: float = 1.0,
     top_k: int = 0,
+    logit_noise: float = 0.0,
     max_rows: int = 512,
 ) -> Drawn:
     """``copies`` completions of every prompt, members of a group next to each other; temperature 0 is greedy.
 
     ``model`` is any causal language model of transformers; ``keys`` holds one integer per completion;
-    at most ``max_rows`` rows are decoded at a time.  Greedy log-probs are taken at temperature 1.
+    at most ``max_rows`` rows are decoded at a time.  Greedy log-probs are taken at temperature 1.  ``logit_noise``
+    adds that many deviations of Gaussian noise to the logits, one draw per row and token of the vocabulary, the same
+    for the whole completion; the log-probs are those of the noisy distribution.
     """
     device = next(model.parameters()).device
     was_training = model.training
@@ -107,6 +110,7 @@ def generate(
                 pad_id,
                 top_p,
                 top_k,
+                logit_noise,
                 device,
             )
             for s in range(0, len(prompts), per)
@@ -116,7 +120,7 @@ def generate(
     ids, mask, logp, entropy, ended = (_stack(column) for column in zip(*parts, strict=True))
     weights = next(model.parameters()).dtype
     exact = weights == torch.float32 and not torch.is_autocast_enabled(device.type) and temperature > 0
-    return Drawn(ids, mask, logp, entropy, ~ended, exact and top_p >= 1 and top_k == 0)
+    return Drawn(ids, mask, logp, entropy, ~ended, exact and top_p >= 1 and top_k == 0 and logit_noise == 0)
 
 
 def _stack(parts: Sequence[Tensor]) -> Tensor:
@@ -127,7 +131,7 @@ def _stack(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _decode(  # noqa: PLR0913
-    model, prompts, copies, keys, max_new_tokens, temperature, eos_ids, pad_id, top_p, top_k, device
+    model, prompts, copies, keys, max_new_tokens, temperature, eos_ids, pad_id, top_p, top_k, logit_noise, device
 ):
     rows, width = len(prompts) * copies, max(len(p) for p in prompts)
     prompt_ids = torch.full((len(prompts), width), pad_id, dtype=torch.long)
@@ -148,6 +152,9 @@ def _decode(  # noqa: PLR0913
     if copies > 1:
         cache.batch_repeat_interleave(copies)
     logits = out.logits[:, -1].repeat_interleave(copies, 0)
+    shift = None
+    if logit_noise and temperature > 0:
+        shift = logit_noise * normals([seed_of(key, "logits") for key in keys], logits.shape[-1]).float().to(device)
     attention = prompt_mask.repeat_interleave(copies, 0)
     position = attention.sum(1)
     stop = torch.tensor(sorted(eos_ids), device=device)
@@ -160,6 +167,8 @@ def _decode(  # noqa: PLR0913
     active = torch.ones(rows, dtype=torch.bool, device=device)
     noise = torch.empty(0)
     for t in range(max_new_tokens):
+        if shift is not None:
+            logits = logits.float() + shift[alive]
         if t % BLOCK == 0 and temperature > 0:
             noise = uniforms(keys, t, min(BLOCK, max_new_tokens - t)).to(device)
         token, token_logp, token_entropy = _choose(logits, noise[alive, t % BLOCK] if temperature > 0 else None, temperature, top_p, top_k)

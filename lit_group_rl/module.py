@@ -152,6 +152,11 @@ class LitGroupRL(L.LightningModule):
         """Optimizer steps made from one rollout."""
         return self.ppo_epochs * self.minibatches
 
+    @property
+    def prompts_wanted(self) -> int:
+        """Prompts of the present RL step, over all processes."""
+        return self.sampler.prompts(self.clock, self.trainer.datamodule.prompts_per_step)
+
     def describe(self, prompts_per_step: int) -> Recipe:
         """The recipe as components see it when they check each other."""
         return Recipe(self.parts, prompts_per_step, self.sampler.group_size, self.updates_per_rollout)
@@ -243,12 +248,13 @@ class LitGroupRL(L.LightningModule):
     @torch.no_grad()
     def rollout(self, prompts: Any, bag: MetricBag) -> RolloutBatch:
         """Completions with their scores, of the groups that the filter keeps; dropped ones are sampled anew."""
-        clock, wanted = self.clock, self.trainer.datamodule.prompts_per_step
+        clock, wanted = self.clock, self.prompts_wanted
         kept: list[RolloutBatch] = []
         rounds = 1 if self.filter is None else self.filter.max_rounds
         for k in range(rounds):
             with self.timed("time/sample"), parallel.unsharded(self.policy.net), seeded("sample", self.seed, clock.step):
                 batch = self.sampler.sample(self.policy, prompts.prompts, prompts.positions, clock, self.seed)
+                batch.seed = self.seed
                 for model in self.models.values():
                     model.annotate(batch, self.policy)
             with self.timed("time/reward"):
@@ -373,7 +379,7 @@ class LitGroupRL(L.LightningModule):
         token_log_ratio = torch.where(batch.mask, logp - old, torch.zeros_like(logp))
         advantages = batch.advantages.to(logp.dtype)
         moved = self.clip_policy.pre(token_log_ratio, advantages, batch.mask)
-        log_ratio = self.ratio.log_ratio(moved, batch.mask)
+        log_ratio = self.ratio.perturbed(self.ratio.log_ratio(moved, batch.mask), batch)
         return LossContext(batch, logp, log_ratio, entropy, total, self.clock, self.seed, bag)
 
     @torch.no_grad()

@@ -121,6 +121,12 @@ class Recipe:
         """Paths of the components that ask for ``what``."""
         return [path for path, part in self.components() if what in part.needs]
 
+    def missing_reward(self, field: str, name: str) -> Iterator[Problem]:
+        """A problem if a component reads the column of a reward that the recipe does not have."""
+        known = self.parts.get("rewards") or {}
+        if name not in known:
+            yield Problem(field, f"the recipe has no reward named {name!r}", f"Use one of: {', '.join(known)}")
+
 
 @dataclass
 class RolloutBatch:
@@ -153,6 +159,8 @@ class RolloutBatch:
     """``behaviour_logp`` is what the trainer would compute, so it may serve as ``old_logp``."""
     max_new_tokens: int = 0
     """The sampler's length limit, the end token included; 0 = not told."""
+    seed: int = 0
+    """Of the run; with the RL step and ``row_ids`` the key of per-row noise."""
     old_logp: Tensor | None = None
     ref_logp: Tensor | None = None
     entropy: Tensor | None = None

@@ -87,12 +87,13 @@ def make_context(
     logp = matrix(logp)
     old = logp.detach() if batch.old_logp is None else batch.old_logp
     token_log_ratio = torch.where(batch.mask, logp - old, torch.zeros_like(logp))
+    ratio = ratio or TokenRatio()
     if clip_policy is not None:
         token_log_ratio = clip_policy.pre(token_log_ratio, batch.advantages, batch.mask)
     return LossContext(
         batch=batch,
         logp=logp,
-        log_ratio=(ratio or TokenRatio()).log_ratio(token_log_ratio, batch.mask),
+        log_ratio=ratio.perturbed(ratio.log_ratio(token_log_ratio, batch.mask), batch),
         entropy=None if entropy is None else matrix(entropy),
         counts=counts_of(batch.mask, batch.group_ids),
         clock=Clock(step, 100),

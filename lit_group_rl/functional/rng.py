@@ -63,3 +63,9 @@ def normals(keys: Sequence[int] | np.ndarray, count: int = 1) -> Tensor:
     """Standard normal draws by Box-Muller on :func:`uniforms`.  -> [B, count] float64."""
     u = uniforms(keys, 0, 2 * count)
     return (-2 * torch.log1p(-u[:, :count])).sqrt() * torch.cos(2 * torch.pi * u[:, count:])
+
+
+def row_normals(row_ids: Tensor, *purpose: object) -> Tensor:
+    """One standard normal draw per row, a function of its id and the purpose.  [B] -> [B] float64 on its device."""
+    keys = [seed_of(*purpose, row) for row in row_ids.tolist()]
+    return normals(keys)[:, 0].to(row_ids.device) if keys else torch.zeros(0, dtype=torch.float64, device=row_ids.device)

@@ -3,6 +3,9 @@
 from lit_group_rl.rewards.base import Reward, RewardShaper
 from lit_group_rl.rewards.exact_match import ExactMatch
 from lit_group_rl.rewards.function import FunctionReward
+from lit_group_rl.rewards.group_embedding import GroupEmbedding
+from lit_group_rl.rewards.group_score import GroupScore
+from lit_group_rl.rewards.group_text import GroupFirstLast, GroupNGram, GroupRougeL
 from lit_group_rl.rewards.kl_penalty import KLPenalty
 from lit_group_rl.rewards.length import Length
 from lit_group_rl.rewards.math_verify import MathVerify
@@ -16,6 +19,11 @@ __all__ = [
     "ExactMatch",
     "Format",
     "FunctionReward",
+    "GroupEmbedding",
+    "GroupFirstLast",
+    "GroupNGram",
+    "GroupRougeL",
+    "GroupScore",
     "KLPenalty",
     "Length",
     "MathVerify",

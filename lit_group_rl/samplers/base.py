@@ -18,7 +18,9 @@ class Sampler(Component):
     """Longest completion, the end token included."""
 
     @abstractmethod
-    def sample(self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int) -> RolloutBatch:  # noqa: ANN001
+    def sample(
+        self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int
+    ) -> RolloutBatch:
         """Completions of all ``prompts``, members of a group next to each other.
 
         ``policy`` offers ``encode``, ``decode``, ``generate`` (see :class:`lit_group_rl.policy.Policy`).
@@ -29,3 +31,7 @@ class Sampler(Component):
     def size(self, clock: Clock) -> int:
         """Completions per prompt at this RL step."""
         return self.group_size
+
+    def prompts(self, clock: Clock, prompts_per_step: int) -> int:
+        """Prompts of this RL step over all processes, where the data asks for ``prompts_per_step``."""
+        return prompts_per_step

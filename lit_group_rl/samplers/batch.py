@@ -25,7 +25,7 @@ def left_padded(rows: Sequence[Sequence[int]], pad_id: int, device: torch.device
 
 
 def build_batch(
-    policy,  # noqa: ANN001
+    policy,
     *,
     prompts: Sequence[Prompt],
     prompt_ids: Sequence[Sequence[int]],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,8 +10,8 @@ import torch
 from lit_group_rl.functional.rng import seed_of
 from lit_group_rl.samplers.base import Sampler
 from lit_group_rl.samplers.batch import build_batch
-from lit_group_rl.schedules.base import Clock, Number, require, require_number
-from lit_group_rl.types import Prompt, RolloutBatch
+from lit_group_rl.schedules.base import Clock, Number, Schedule, require, require_number
+from lit_group_rl.types import Problem, Prompt, Recipe, RolloutBatch
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class GroupSampler(Sampler):
     """Draws ``group_size`` independent completions of every prompt.
 
     All log-probs of the run are taken at ``temperature``.  With ``top_p`` or ``top_k`` the sampler's own log-probs are
-    those of the truncated distribution, the trainer's those of the full one: pair it with a rollout weight.
+    those of the truncated distribution, the trainer's those of the full one: pair it with a rollout weight.  The same
+    goes for ``logit_noise``, which explores: each completion is drawn from logits with a Gaussian shift of its own.
     """
 
     group_size: int = 8
@@ -32,6 +33,8 @@ class GroupSampler(Sampler):
     """Draw from the smallest set of tokens with at least this much probability; 1 = all."""
     top_k: int = 0
     """Draw from the k likeliest tokens; 0 = all."""
+    logit_noise: Number = 0.0
+    """Deviation of Gaussian noise on the logits, one draw per completion and token of the vocabulary."""
 
     def __post_init__(self) -> None:
         require(self.group_size >= 1, self, "group_size", "must be at least 1")
@@ -39,9 +42,22 @@ class GroupSampler(Sampler):
         require_number(self, "temperature", low=1e-3)
         require(0 < self.top_p <= 1, self, "top_p", "must lie in (0, 1]")
         require(self.top_k >= 0, self, "top_k", "must be at least 0")
+        require_number(self, "logit_noise", low=0.0)
 
-    def sample(self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int) -> RolloutBatch:  # noqa: ANN001
-        copies, temperature = self.size(clock), clock.at(self.temperature)
+    def checks(self, recipe: Recipe) -> Iterable[Problem]:
+        noisy = isinstance(self.logit_noise, Schedule) or self.logit_noise > 0
+        if noisy and not any(type(part).__name__ == "RolloutIS" for _, part in recipe.components()):
+            yield Problem(
+                "model.sampler.logit_noise",
+                "the completions come from another distribution than the one that is trained, and nothing corrects it",
+                "Add RolloutIS to model.loss_weights",
+                warning=True,
+            )
+
+    def sample(
+        self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int
+    ) -> RolloutBatch:
+        copies, temperature, noise = self.size(clock), clock.at(self.temperature), clock.at(self.logit_noise)
         keys = [seed_of(seed, "sample", clock.step, at, member) for at in positions for member in range(copies)]
         encoded = [policy.encode(prompt) for prompt in prompts]
         drawn = policy.generate(
@@ -52,6 +68,7 @@ class GroupSampler(Sampler):
             temperature=temperature,
             top_p=self.top_p,
             top_k=self.top_k,
+            logit_noise=noise,
         )
         truncating = self.top_p < 1 or self.top_k > 0
         return build_batch(

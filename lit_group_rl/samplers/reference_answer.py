@@ -26,7 +26,9 @@ class ReferenceAnswer(Sampler):
     def __post_init__(self) -> None:
         require(self.group_size == 1, self, "group_size", "must be 1: a prompt has one reference answer")
 
-    def sample(self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int) -> RolloutBatch:  # noqa: ANN001
+    def sample(
+        self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int
+    ) -> RolloutBatch:
         rows = []
         for prompt in prompts:
             if prompt.answer is None:

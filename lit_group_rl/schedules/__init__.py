@@ -6,6 +6,7 @@ from lit_group_rl.schedules.base import Clock, Number, Schedule
 from lit_group_rl.schedules.constant import Constant
 from lit_group_rl.schedules.cosine import Cosine
 from lit_group_rl.schedules.exponential import Exponential
+from lit_group_rl.schedules.group_size import GroupSizeLadder, RaiseWhenSlow
 from lit_group_rl.schedules.linear import Linear
 from lit_group_rl.schedules.warmup import WarmUp
 
@@ -16,8 +17,10 @@ __all__ = [
     "Constant",
     "Cosine",
     "Exponential",
+    "GroupSizeLadder",
     "Linear",
     "Number",
+    "RaiseWhenSlow",
     "Schedule",
     "WarmUp",
 ]

@@ -13,40 +13,22 @@ from typing import Any
 import pytest
 import torch
 
-from tests.vectors import published_rollout, published_terms, published_update
+from tests.vectors import notes, published_rollout, published_terms, published_update
 
 FILE = json.loads((Path(__file__).parent / "algorithms.json").read_text())
 VECTORS = {v["id"]: v for v in FILE["vectors"]}
 BINDINGS = published_rollout.BINDINGS | published_update.BINDINGS | published_terms.BINDINGS
+BINDINGS |= notes.BINDINGS
 
 PENDING = {
     "critic.value_loss": "critics",
-    "group_score.rouge_l": "rewards",
-    "group_score.bigram_f1": "rewards",
-    "group_score.first_last_rouge_l": "rewards",
-    "group_score.cosine": "rewards",
-    "group_supervised.identity": "rewards",
-    "aux_loss.group_supervised_nll": "aux_losses",
-    "advantage.between_group": "advantages",
-    "reward.member_consistency": "rewards",
     "reward.evaluator_logits": "evaluators",
     "replay_buffer.staleness": "evaluators",
     "ema": "evaluators",
     "ema.identity": "evaluators",
     "update_schedule.alternate": "update_schedules",
-    "trust_region.dynamic_zscore": "clip_policies",
-    "trust_region.dynamic_quantile": "clip_policies",
-    "ema.moments": "clip_policies",
-    "advantage.winsorise": "clip_policies",
-    "trust_region.identity": "clip_policies",
     "advantage.light_critic": "advantages",
     "critic.light_mlp": "critics",
-    "schedule.linear": "schedules",
-    "loss_weight.gaussian_noise": "loss_weights",
-    "ratio.noise": "ratios",
-    "noise.identity": "loss_weights",
-    "schedule.group_size": "schedules",
-    "grpo.identity": "advantages",
 }
 """Components of vectors that nothing is bound to yet -> the package that will hold them."""
 
