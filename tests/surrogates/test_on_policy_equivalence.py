@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lit_group_rl import clip_policies, ratios, surrogates
 from lit_group_rl.aggregators import FixedLength, SequenceMean, SequenceSum, TokenMean
 from lit_group_rl.clip_policies import ClipPolicy, NoClip
+from lit_group_rl.schedules import Clock
 from lit_group_rl.surrogates import Surrogate
 from tests.builders import make_batch, make_context, with_grad
 
@@ -36,7 +37,9 @@ def name(part: object) -> str:
 
 def gradient(surrogate, clip, ratio, aggregator, advantages, mask, probabilities) -> torch.Tensor:
     logp = with_grad(probabilities).log().detach().requires_grad_()
-    batch = make_batch(mask, advantages=advantages, old_logp=logp.detach().clone(), behaviour_logp=logp.detach())
+    old = logp.detach().clone()
+    batch = make_batch(mask, advantages=advantages, scores=advantages, old_logp=old, behaviour_logp=old)
+    clip.prepare(batch, Clock(0, 1))
     ctx = make_context(batch, logp, ratio=ratio, clip_policy=clip)
     loss = aggregator.reduce(surrogate.loss(ctx, clip.bounds(ctx)), ctx.mask, ctx.counts)
     return torch.autograd.grad(loss, logp)[0]
