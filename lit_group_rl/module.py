@@ -316,7 +316,7 @@ class LitGroupRL(L.LightningModule):
         whole = self.surrogate.whole_groups or any(a.whole_groups for a in auxes.values())
         packs = microbatches(batch, self.micro_batch_tokens, whole_groups=whole)
         optimizer.zero_grad()
-        if any(w.whole_minibatch for w in self.loss_weights.values()):
+        if any(part.whole_minibatch for part in (*self.loss_weights.values(), *auxes.values())):
             self._observe(batch, total, bag)
         nets = [self.policy.net, *self.models.values()]
         for i, index in enumerate(packs):
@@ -384,13 +384,13 @@ class LitGroupRL(L.LightningModule):
 
     @torch.no_grad()
     def _observe(self, batch: RolloutBatch, total: Counts, bag: MetricBag) -> None:
-        """Show the whole minibatch under the present weights to the loss weights that need its statistics."""
+        """Show the whole minibatch under the present weights to the loss terms that need its statistics."""
         entropies: list[Tensor] = []
         logp = self.in_parts(batch, lambda part: self._logp_and_entropy(part, entropies))
         entropy = self.in_parts(batch, lambda part: entropies.pop(0)) if entropies else None
         ctx = self._context(batch, logp, entropy, total, bag)
-        for weight in self.loss_weights.values():
-            weight.observe(ctx)
+        for part in (*self.loss_weights.values(), *self.aux_losses.values()):
+            part.observe(ctx)
 
     def _logp(self, batch: RolloutBatch) -> Tensor:
         return self.policy.score(batch).logp
