@@ -18,7 +18,7 @@ from lit_group_rl.types import Component, Problem, Prompt, Recipe, RecipeError, 
 PACKAGE_PREFIX = "package:"
 
 
-class HFPolicy(Component, nn.Module):
+class HFPolicy(nn.Module, Component):
     """A causal language model folder, GGUF file or hub name, loaded by transformers.
 
     Dropout is set to zero: the ratio of the first update is then exactly 1, and old log-probs mean what they say.
