@@ -136,18 +136,18 @@ class PromptData(lightning.pytorch.LightningDataModule):
         wanted = lambda: getattr(module, "prompts_wanted", self.prompts_per_step)  # noqa: E731
         return StepLoader(self, max(0, module.steps - module.rl_step), wanted)
 
-    def val_dataloader(self) -> list[StepPrompts]:
+    def val_dataloader(self) -> HeldOutLoader | list[StepPrompts]:
         """This process's held-out prompts; nothing while fitting, where the module evaluates by itself."""
         fitting = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
-        return [] if fitting else self.heldout_batches()
+        return [] if fitting else HeldOutLoader(self.heldout_batches())
 
-    def test_dataloader(self) -> list[StepPrompts]:
+    def test_dataloader(self) -> HeldOutLoader:
         """This process's held-out prompts."""
-        return self.heldout_batches()
+        return HeldOutLoader(self.heldout_batches())
 
-    def predict_dataloader(self) -> list[StepPrompts]:
+    def predict_dataloader(self) -> HeldOutLoader:
         """This process's held-out prompts."""
-        return self.heldout_batches()
+        return HeldOutLoader(self.heldout_batches())
 
     def heldout_share(self) -> StepPrompts:
         """This process's held-out prompts as one batch."""
@@ -190,6 +190,19 @@ class PromptData(lightning.pytorch.LightningDataModule):
                     name,
                 )
         self._restored = {}
+
+
+class HeldOutLoader:
+    """The batches as one loader; Lightning takes a plain list for several loaders."""
+
+    def __init__(self, batches: list[StepPrompts]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[StepPrompts]:
+        return iter(self.batches)
 
 
 class StepLoader:

@@ -116,7 +116,7 @@ def test_validation_is_left_to_the_module_while_fitting():
     assert attach(data_of(), 0, 1).val_dataloader() == []
     parts = attach(data_of(), 0, 1, TrainerFn.VALIDATING).val_dataloader()
     assert sorted(t for part in parts for t in texts(part)) == list("uvwxyz")
-    assert data_of(heldout="").test_dataloader() == []
+    assert list(data_of(heldout="").test_dataloader()) == []
 
 
 def test_batches_stay_where_they_are():
