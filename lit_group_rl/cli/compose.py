@@ -150,7 +150,7 @@ def locate(name: str) -> Path:
 
 def compose(argv: Sequence[str]) -> Composed:
     """Read ``NAME... [--config FILE]... [options]``: files in order, then class changes among the options."""
-    names, options = _split(argv)
+    names, options = split(argv)
     result = Composed()
     for position, name in enumerate(names):
         path = locate(name)
@@ -172,7 +172,7 @@ def _drop_emptied(owner: Any, slot: str) -> None:
         owner[slot] = {name: part for name, part in owner[slot].items() if part is not None}
 
 
-def _split(argv: Sequence[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
+def split(argv: Sequence[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
     """File names in order, and options as (key, value)."""
     names: list[str] = []
     options: list[tuple[str, str | None]] = []

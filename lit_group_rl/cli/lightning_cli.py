@@ -96,6 +96,8 @@ class RecipeCLI(LightningCLI):
             options["logger"] = loggers
         if folder is not None:
             options["default_root_dir"] = str(folder)
+        else:
+            options["enable_progress_bar"] = False
         options["enable_checkpointing"] = any(isinstance(c, Checkpoint) for c in options["callbacks"])
         options["log_every_n_steps"] = 1
         with building_trainer():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lit_group_rl.cli import run_folder
-from lit_group_rl.cli.compose import Composed, compose
+from lit_group_rl.cli.compose import Composed, compose, split
 from lit_group_rl.cli.precheck import check_names
 from lit_group_rl.cli.refusal import Refusal, shown
 
@@ -47,7 +47,7 @@ def resolved(argv: Sequence[str]) -> str:
 
 def prepare(argv: Sequence[str], user_code: bool = True) -> Composed:
     """Merge and check the names; what was dropped is told on stderr."""
-    if not any(not a.startswith("-") or a.startswith(("--config", "-c")) for a in argv):
+    if not split(argv)[0]:
         raise Refusal("recipe", "none is given", "For example lit-group-rl fit grpo; lit-group-rl ls shows all.")
     config = compose(argv)
     check_names(config, user_code=user_code)
@@ -87,24 +87,16 @@ def _run(command: str, argv: Sequence[str]) -> int:
 
 def _with_recipe_of_run(argv: Sequence[str]) -> Sequence[str]:
     """``--resume=RUN`` without a recipe uses the configuration that the run left."""
-    if any(not a.startswith("-") for a in argv[:1]) or any(a.startswith(("--config", "-c")) for a in argv):
+    names, options = split(argv)
+    resume = dict(options).get("resume")
+    if names or not resume:
         return argv
-    for i, word in enumerate(argv):
-        key, _, value = word.partition("=")
-        if key == "--resume":
-            value = value or (argv[i + 1] if i + 1 < len(argv) else "")
-            path = Path(value).expanduser()
-            config = next(
-                (p / run_folder.CONFIG for p in (path, *path.parents) if (p / run_folder.CONFIG).is_file()), None
-            )
-            if config:
-                return [
-                    str(config),
-                    *argv,
-                    f"--run_root={config.parent.parent.parent}",
-                    f"--run_name={config.parent.parent.name}",
-                ]
-    return argv
+    path = Path(resume).expanduser()
+    config = next((p / run_folder.CONFIG for p in (path, *path.parents) if (p / run_folder.CONFIG).is_file()), None)
+    if config is None:
+        return argv
+    home = config.parent.parent
+    return [str(config), *argv, f"--run_root={home.parent}", f"--run_name={home.name}"]
 
 
 def _start(cli: Any, command: str, root: Path, name: str, resume: Path | None) -> int:
@@ -180,6 +172,9 @@ def quieten() -> None:
         r"Found \d+ module\(s\) in eval mode.*",
     ):
         warnings.filterwarnings("ignore", pattern)
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
     hidden = ("litlogger", "litmodels", "`Trainer.fit` stopped", "GPU available", "TPU available", "HPU available")
     for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"):
         logging.getLogger(name).addFilter(lambda record: not any(word in record.getMessage() for word in hidden))
