@@ -42,7 +42,8 @@ def _load(kind: Any, policy: Any, path: str, where: str) -> nn.Module:
     except (OSError, ValueError) as e:
         first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise RecipeError(
-            f"{where}: cannot load {path!r}: {first}. Give a folder with weights and tokenizer, or null to copy the policy"
+            f"{where}: cannot load {path!r}: {first}. "
+            "Give a folder with weights and tokenizer, or null to copy the policy"
         ) from e
     if vocabulary != policy.tokenizer.get_vocab():
         raise RecipeError(

@@ -35,7 +35,7 @@ class LightCritic(Critic):
         width: int = 256,
         positions: Literal["all", "prompt"] = "all",
         objective: Literal["squared", "bce"] = "squared",
-        learning_rate: Number = 1e-3,
+        learning_rate: Number = 1e-4,
     ) -> None:
         """Made when the policy is loaded.
 

@@ -1,6 +1,7 @@
 """Score completions, and shape the scores."""
 
 from lit_group_rl.rewards.base import Reward, RewardShaper
+from lit_group_rl.rewards.evaluator_score import EvaluatorScore
 from lit_group_rl.rewards.exact_match import ExactMatch
 from lit_group_rl.rewards.function import FunctionReward
 from lit_group_rl.rewards.group_embedding import GroupEmbedding
@@ -12,10 +13,12 @@ from lit_group_rl.rewards.math_verify import MathVerify
 from lit_group_rl.rewards.numeric import NumericMatch
 from lit_group_rl.rewards.pattern import Format, ThinkAnswerFormat
 from lit_group_rl.rewards.reasoning_gym import ReasoningGymReward
+from lit_group_rl.rewards.reward_model import RewardModel
 from lit_group_rl.rewards.runner import RewardBroken, RewardMonitor, score_rewards
 from lit_group_rl.rewards.soft_overlong import SoftOverlong
 
 __all__ = [
+    "EvaluatorScore",
     "ExactMatch",
     "Format",
     "FunctionReward",
@@ -31,6 +34,7 @@ __all__ = [
     "ReasoningGymReward",
     "Reward",
     "RewardBroken",
+    "RewardModel",
     "RewardMonitor",
     "RewardShaper",
     "SoftOverlong",

@@ -24,13 +24,10 @@ class Alternate(UpdateSchedule):
 
     def __post_init__(self) -> None:
         names = [*self.warm_up, *(name for name, _ in self.cycle)]
-        counts = [*self.warm_up.values(), *(steps for _, steps in self.cycle)]
-        wrong = [name for name in names if name not in MODELS]
-        require(not wrong, self, "warm_up" if wrong and wrong[0] in self.warm_up else "cycle", f"may name {MODELS}")
+        wrong = next((name for name in names if name not in MODELS), None)
+        require(wrong is None, self, "warm_up" if wrong in self.warm_up else "cycle", f"may name {', '.join(MODELS)}")
         require(all(steps >= 0 for steps in self.warm_up.values()), self, "warm_up", "must count 0 or more RL steps")
-        require(
-            bool(self.cycle) and min(counts[len(self.warm_up) :]) >= 1, self, "cycle", "needs turns of 1 step or more"
-        )
+        require(all(steps >= 1 for _, steps in self.cycle), self, "cycle", "needs turns of 1 RL step or more")
         require("policy" in dict(self.cycle), self, "cycle", "must give the policy a turn: it would never learn")
 
     def active(self, clock: Clock) -> frozenset[str]:
