@@ -110,14 +110,14 @@ def test_expert_term(soften: bool, weight: float) -> None:
 
 def test_kl_cov_holds_the_tokens_that_vary_most_with_their_advantage() -> None:
     # deviations of A: -1, 1; of logp: -1.5, 0.5, 1.5, -0.5 -> covariances 1.5, -0.5, 1.5 -> A = [0, 0, 2, 2]
-    batch = make_batch([[1, 1], [1, 1]], advantages=[0.0, 2.0], old_logp=[[-4.0, -2.0], [-1.5, -3.0]])
+    batch = make_batch([[1, 1], [1, 1]], advantages=[0.0, 2.0], old_logp=[[-4.0, -2.5], [-1.5, -3.0]])
     logp = with_grad([[-4.0, -2.0], [-1.0, -3.0]])  # mean -2.5
     ctx = make_context(batch, logp)
     aux = KLCov(coef=1.0, share=0.5)
     aux.observe(ctx)
     loss = total(aux, ctx)
     loss.backward()
-    # held: (0, 0) which has not moved, and (1, 0) with |d| = 0.5, over all four tokens
+    # held: (0, 0) which has not moved, and (1, 0) with |d| = 0.5, over all four tokens; (0, 1) has moved but is free
     assert loss.item() == pytest.approx(0.5 / 4)
     assert logp.grad.tolist() == [[0, 0], [0.25, 0]]
 

@@ -37,6 +37,11 @@ def test_valid_share_accepts_a_round_with_enough_signal_as_it_is() -> None:
     assert keep(ValidShare(0.8), scores) == [False, False, True, True, True, True]
 
 
+def test_valid_share_counts_scored_rows_only() -> None:
+    # 2 of 4 scored rows have a signal, though 3 of 5 rows stand in the mixed group
+    assert keep(ValidShare(0.6), [1, 0, NAN, 0, 0], [0, 0, 0, 1, 1]) == [True] * 3 + [False] * 2
+
+
 def test_valid_share_of_a_round_without_any_scored_row_keeps_nothing() -> None:
     assert keep(ValidShare(0.0), [NAN] * 6) == [False] * 6
 

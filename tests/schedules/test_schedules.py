@@ -63,6 +63,7 @@ def test_adaptive_schedules_survive_an_interruption(make) -> None:
     one, two, fresh = make(), make(), make()
     one.observe(metrics)
     two.load_state_dict(one.state_dict())
+    assert one.value(Clock(1, 9)) == two.value(Clock(1, 9))
     for schedule in (one, two, fresh):
         schedule.observe(metrics | {"policy/entropy": 0.4})
     assert one.value(Clock(2, 9)) == two.value(Clock(2, 9)) != fresh.value(Clock(2, 9))
