@@ -56,6 +56,13 @@ class PassAtK(AdvantageEstimator):
                 f"subsets of {self.k} cannot be drawn from a group of {recipe.group_size}",
                 f"Lower k, or raise model.sampler.group_size to at least {self.k}",
             )
+        elif self.k == recipe.group_size:
+            yield Problem(
+                "model.advantage.k",
+                f"the only subset of {self.k} is the whole group, so every advantage is 0",
+                f"Lower k, or raise model.sampler.group_size above {self.k}",
+                warning=True,
+            )
 
     def estimate(self, batch: RolloutBatch) -> Advantages:
         assert batch.solved is not None

@@ -18,7 +18,7 @@ from lit_group_rl.types import LossContext
 class KLCov(AuxLoss):
     """coef * |logp - old_logp| on the tokens whose log-prob and advantage vary together most, 0 on the others.
 
-    Normalised like the policy loss, over all tokens.  Use with the linear surrogate: there is no clip beside it.
+    Normalised like the policy loss, over all tokens.  Use with the unclipped surrogate: there is no clip beside it.
 
     Source: KL-Cov, arXiv:2505.22617, sec. 4.3.
     """

@@ -22,7 +22,7 @@ def one_sided_clip(log_ratio: Tensor, advantages: Tensor, low: float, high: floa
 class LogSpaceClip(ClipPolicy):
     """Clips each token's log-ratio before a sequence ratio averages them, so that one outlier cannot clip a whole row.
 
-    GSPO clips after the mean.  Use with the sequence ratio and the linear surrogate.
+    GSPO clips after the mean.  Use with the sequence ratio and the unclipped surrogate.
 
     Source: GMPO, arXiv:2507.20673, eq. 4.
     """

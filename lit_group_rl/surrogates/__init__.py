@@ -6,11 +6,11 @@ from lit_group_rl.surrogates.dro import DRO
 from lit_group_rl.surrogates.gamma_weight import GammaWeight
 from lit_group_rl.surrogates.group_classification import GroupClassification
 from lit_group_rl.surrogates.importance_weighted import ImportanceWeighted
-from lit_group_rl.surrogates.linear import Linear
 from lit_group_rl.surrogates.offpolicy_shape import OffPolicyShape
 from lit_group_rl.surrogates.quadratic import Quadratic
 from lit_group_rl.surrogates.reinforce import Reinforce
 from lit_group_rl.surrogates.soft_gate import SoftGate
+from lit_group_rl.surrogates.unclipped import Unclipped
 
 __all__ = [
     "DRO",
@@ -18,10 +18,10 @@ __all__ = [
     "GammaWeight",
     "GroupClassification",
     "ImportanceWeighted",
-    "Linear",
     "OffPolicyShape",
     "Quadratic",
     "Reinforce",
     "SoftGate",
     "Surrogate",
+    "Unclipped",
 ]

@@ -96,7 +96,13 @@ def test_pass_at_k_equals_the_mean_over_all_subsets(case: tuple[int, int, int]) 
 
 def test_pass_at_k_refuses_subsets_larger_than_the_group() -> None:
     assert [p.field for p in PassAtK(4).checks(Recipe({}, 8, 2, 1))] == ["model.advantage.k"]
-    assert not list(PassAtK(4).checks(Recipe({}, 8, 4, 1)))
+    assert not list(PassAtK(4).checks(Recipe({}, 8, 5, 1)))
+
+
+def test_pass_at_k_warns_where_the_group_is_the_only_subset() -> None:
+    # one subset has no deviation
+    assert first(PassAtK(4), scores=[1, 0, 0, 0], solved=[1, 0, 0, 0]) == [0, 0, 0, 0]
+    assert [p.warning for p in PassAtK(4).checks(Recipe({}, 8, 4, 1))] == [True]
 
 
 def test_top_two_gap() -> None:

@@ -12,11 +12,11 @@ from lit_group_rl.surrogates import (
     GammaWeight,
     GroupClassification,
     ImportanceWeighted,
-    Linear,
     OffPolicyShape,
     Quadratic,
     Reinforce,
     SoftGate,
+    Unclipped,
 )
 from lit_group_rl.surrogates.gamma_weight import gamma_weight
 from lit_group_rl.surrogates.group_classification import group_classification_loss
@@ -75,7 +75,7 @@ def test_a_token_that_is_not_kept_has_no_loss_and_no_gradient() -> None:
 
 
 def test_linear() -> None:
-    assert one_token(Linear(), 3.0, 2.0) == pytest.approx((-6.0, -6.0))
+    assert one_token(Unclipped(), 3.0, 2.0) == pytest.approx((-6.0, -6.0))
 
 
 def test_reinforce() -> None:
@@ -198,7 +198,7 @@ def test_offpolicy_shape_on_expert_rows_and_free_ratio_on_the_others() -> None:
 
 def test_no_ratio_can_make_a_loss_infinite() -> None:
     # the exponent is cut at 20
-    assert matrix(one_token(Linear(), math.exp(60), -1.0)).isfinite().all()
+    assert matrix(one_token(Unclipped(), math.exp(60), -1.0)).isfinite().all()
 
 
 @pytest.mark.parametrize(

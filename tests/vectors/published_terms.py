@@ -17,7 +17,7 @@ from lit_group_rl.loss_weights import EntropyQuantile, FutureKL, OffPolicySequen
 from lit_group_rl.loss_weights.clip_cov import clip_cov_candidates
 from lit_group_rl.loss_weights.future_kl import future_kl
 from lit_group_rl.loss_weights.rollout_is import rollout_weight
-from lit_group_rl.surrogates import Linear
+from lit_group_rl.surrogates import Unclipped
 from tests.builders import make_batch, make_context, matrix, with_grad
 from tests.vectors.published_update import aggregator, first_token
 
@@ -97,7 +97,7 @@ def kl_cov(v: Vector) -> Vector:
     aux = KLCov(coef=p["coef"], share=p["k"])
     aux.observe(ctx)
     term = aux.term(ctx)
-    total = Linear().loss(ctx, NoClip().bounds(ctx)) + ctx.clock.at(aux.coef) * term
+    total = Unclipped().loss(ctx, NoClip().bounds(ctx)) + ctx.clock.at(aux.coef) * term
     return {"selected": term != 0, "loss": TokenMean().reduce(total, ctx.mask, ctx.counts)}
 
 

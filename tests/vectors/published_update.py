@@ -17,10 +17,10 @@ from lit_group_rl.surrogates import (
     GammaWeight,
     GroupClassification,
     ImportanceWeighted,
-    Linear,
     Quadratic,
     Reinforce,
     SoftGate,
+    Unclipped,
 )
 from lit_group_rl.surrogates.gamma_weight import gamma_weight
 from lit_group_rl.surrogates.group_classification import group_classification_loss
@@ -97,7 +97,7 @@ def gspo_token(v: Vector) -> Vector:
 
 def gmpo(v: Vector) -> Vector:
     clip = LogSpaceClip(v["params"]["eps_low"], v["params"]["eps_high"])
-    return run(v, Linear(), clip, SequenceRatio(), geo_ratio=lambda ctx, values: first_token(ctx.ratio))
+    return run(v, Unclipped(), clip, SequenceRatio(), geo_ratio=lambda ctx, values: first_token(ctx.ratio))
 
 
 def importance_weighted(v: Vector) -> Vector:

@@ -9,7 +9,7 @@ from lit_group_rl.types import Bounds, LossContext
 
 
 @dataclass(frozen=True)
-class Linear(Surrogate):
+class Unclipped(Surrogate):
     """-r A, the gradient through the ratio.  For a clip that acts before the ratio (GMPO), or none (KL-Cov).
 
     Source: GMPO, arXiv:2507.20673; conservative policy iteration as in PPO, arXiv:1707.06347, eq. 6.
