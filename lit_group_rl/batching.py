@@ -31,27 +31,22 @@ def microbatches(batch: RolloutBatch, max_tokens: int, *, whole_groups: bool) ->
     Every process gets the same number of micro-batches: empty ones are added, as sharded forwards must come in step.
     """
     device = batch.mask.device
-    length = (batch.prompt_mask.sum(1) + batch.lengths).cpu()
-    unit = group_index(batch.group_ids)[0].cpu() if whole_groups else torch.arange(len(batch))
-    units = sorted(
-        ((int(length[rows].max()), rows) for rows in (_rows(unit, u) for u in range(int(unit.max()) + 1 if len(unit) else 0))),
-        key=lambda item: -item[0],
-    )
-    packs: list[Tensor] = []
+    length = (batch.prompt_mask.sum(1) + batch.lengths).tolist()
+    unit = group_index(batch.group_ids)[0].tolist() if whole_groups else range(len(batch))
+    units: dict[int, list[int]] = {}
+    for row, u in enumerate(unit):
+        units.setdefault(u, []).append(row)
+    packs: list[list[int]] = []
     width = 0
-    for longest, rows in units:
+    for rows in sorted(units.values(), key=lambda rows: -max(length[r] for r in rows)):
         if packs and width * (len(packs[-1]) + len(rows)) <= max_tokens:
-            packs[-1] = torch.cat([packs[-1], rows])
+            packs[-1] += rows
         else:
-            packs.append(rows)
-            width = longest
+            packs.append(list(rows))
+            width = max(length[r] for r in rows)
     most = int(all_max(torch.tensor(len(packs), device=device)))
-    packs += [torch.empty(0, dtype=torch.long)] * (most - len(packs))
-    return [pack.sort().values.to(device) for pack in packs]
-
-
-def _rows(unit: Tensor, u: int) -> Tensor:
-    return (unit == u).nonzero().squeeze(1)
+    packs += [[]] * (most - len(packs))
+    return [torch.tensor(sorted(pack), dtype=torch.long, device=device) for pack in packs]
 
 
 def counts(masks: list[Tensor], group_ids: Tensor) -> list[Counts]:

@@ -326,6 +326,7 @@ def _score(net: CausalNet, batch: RolloutBatch, entropy: bool, hidden: bool) -> 
         batch.prompt_mask,
         batch.completion_ids,
         batch.completion_mask,
+        batch.group_ids,
         temperature=batch.temperature,
         entropy=entropy,
         hidden=hidden,

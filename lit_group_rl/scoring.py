@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lit_group_rl.functional.logprobs import head_logprobs, logprobs_from_logits
+from lit_group_rl.packing import can_pack, pack
 
 
 @dataclass(frozen=True)
@@ -25,14 +27,16 @@ class TokenScores:
 class CausalNet(nn.Module):
     """A causal language model of transformers with one entry point, so that sharding sees every training forward.
 
-    Only the positions that predict completion tokens go through the head, and the logits of the whole batch are never
-    held at once.  Models whose head does more than one matrix product (soft caps, scaling) take the plain path.
+    Only the positions that predict completion tokens go through the head, the logits of the whole batch are never held
+    at once, and a prompt is computed once for several of its completions.  Models whose head does more than one matrix
+    product (soft caps, scaling), or whose attention takes no mask of ours, go the plain way.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
         self.simple_head = _head_is_linear(model)
+        self.can_pack = self.simple_head and can_pack(model)
 
     def forward(
         self,
@@ -40,43 +44,79 @@ class CausalNet(nn.Module):
         prompt_mask: Tensor,
         completion_ids: Tensor,
         completion_mask: Tensor,
+        group_ids: Tensor | None = None,
         *,
         temperature: float = 1.0,
         entropy: bool = False,
         hidden: bool = False,
     ) -> TokenScores:
-        """Scores of every completion token.  [B, S] left-padded and [B, T] right-padded -> TokenScores [B, T]."""
-        attention = torch.cat([prompt_mask, completion_mask[:, :-1]], 1)
-        inputs = {
-            "input_ids": torch.cat([prompt_ids, completion_ids[:, :-1]], 1),
-            "attention_mask": attention.long(),
-            "position_ids": (attention.long().cumsum(1) - 1).clamp(min=0),
-            "use_cache": False,
-        }
-        first = prompt_ids.shape[1] - 1
+        """Scores of every completion token.  [B, S] left-padded and [B, T] right-padded -> TokenScores [B, T].
+
+        Rows with equal ``group_ids`` [B] have the same prompt; None: nothing is known of that.
+        """
+        chosen = completion_ids[completion_mask]
         states = None
         if self.simple_head:
-            states = self.model.base_model(**inputs).last_hidden_state[:, first:]
+            states = self._states(prompt_ids, prompt_mask, completion_ids, completion_mask, group_ids)
             head = self.model.get_output_embeddings()
             logp, ent = head_logprobs(
-                states[completion_mask],
-                head.weight,
-                head.bias,
-                completion_ids[completion_mask],
-                temperature=temperature,
-                entropy=entropy,
+                states[completion_mask], head.weight, head.bias, chosen, temperature=temperature, entropy=entropy
             )
         else:
-            out = self.model(**inputs, logits_to_keep=completion_ids.shape[1], output_hidden_states=hidden)
-            logits = out.logits[completion_mask].float() / temperature
-            logp, ent = logprobs_from_logits(logits, completion_ids[completion_mask], entropy=entropy)
+            inputs = _plain(prompt_ids, prompt_mask, completion_ids, completion_mask)
+            logits = self.model(**inputs, logits_to_keep=completion_ids.shape[1]).logits[completion_mask]
+            logp, ent = logprobs_from_logits(logits.float() / temperature, chosen, entropy=entropy)
             if hidden:
-                states = out.hidden_states[-1][:, first:]
+                states = self._states(prompt_ids, prompt_mask, completion_ids, completion_mask, None)
         return TokenScores(
             _scatter(logp, completion_mask),
             None if ent is None else _scatter(ent, completion_mask),
             states if hidden else None,
         )
+
+    def _states(
+        self,
+        prompt_ids: Tensor,
+        prompt_mask: Tensor,
+        completion_ids: Tensor,
+        completion_mask: Tensor,
+        group_ids: Tensor | None,
+    ) -> Tensor:
+        """[B, T, d] the last state that predicts each completion token."""
+        packed = None
+        if self.can_pack and group_ids is not None:
+            config = self.model.config.get_text_config()
+            packed = pack(
+                prompt_ids,
+                prompt_mask,
+                completion_ids,
+                completion_mask,
+                group_ids,
+                self.model.get_input_embeddings().weight.dtype,
+                config.hidden_size,
+                getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
+            )
+        if packed is None:
+            inputs = _plain(prompt_ids, prompt_mask, completion_ids, completion_mask)
+            return self.model.base_model(**inputs).last_hidden_state[:, prompt_ids.shape[1] - 1 :]
+        states = self.model.base_model(
+            input_ids=packed.input_ids,
+            attention_mask=packed.attention_mask,
+            position_ids=packed.position_ids,
+            use_cache=False,
+        ).last_hidden_state
+        return states.flatten(0, 1)[packed.predicts]
+
+
+def _plain(prompt_ids: Tensor, prompt_mask: Tensor, completion_ids: Tensor, completion_mask: Tensor) -> dict[str, Any]:
+    """One row per completion; nothing follows its last token."""
+    attention = torch.cat([prompt_mask, completion_mask[:, :-1]], 1).long()
+    return {
+        "input_ids": torch.cat([prompt_ids, completion_ids[:, :-1]], 1),
+        "attention_mask": attention,
+        "position_ids": (attention.cumsum(1) - 1).clamp(min=0),
+        "use_cache": False,
+    }
 
 
 def _scatter(values: Tensor, mask: Tensor) -> Tensor:

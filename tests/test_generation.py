@@ -104,6 +104,34 @@ def test_scoring_equals_a_plain_forward_with_padding_on_both_sides(model):
     assert (scores.logp[~drawn.mask] == 0).all()
 
 
+def test_packed_completions_score_as_separate_rows_do_and_give_the_same_gradient(model):
+    net = CausalNet(model)
+    drawn = run(model, PROMPTS, copies=4, temperature=1.0)
+    width = max(map(len, PROMPTS))
+    ids = torch.tensor([[0] * (width - len(p)) + p for p in PROMPTS for _ in range(4)])
+    mask = torch.tensor([[False] * (width - len(p)) + [True] * len(p) for p in PROMPTS for _ in range(4)])
+    groups = torch.arange(3).repeat_interleave(4)
+    shuffle = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    results = []
+    for group_ids in (None, groups):
+        order = shuffle if group_ids is not None else torch.arange(12)
+        model.zero_grad()
+        arguments = [x[order] for x in (ids, mask, drawn.ids, drawn.mask)]
+        scores = net(*arguments, None if group_ids is None else group_ids[order], temperature=0.7, entropy=True)
+        back = order.argsort()
+        weight = torch.linspace(-1, 1, drawn.ids.numel()).view(drawn.ids.shape)[order]
+        (weight * scores.logp + 0.1 * weight * scores.entropy).sum().backward()
+        gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        results.append((scores.logp[back].detach(), scores.entropy[back].detach(), gradient))
+    for plain, packed in zip(*results, strict=True):
+        torch.testing.assert_close(packed, plain, atol=1e-5 * max(1.0, float(plain.abs().max())), rtol=1e-4)
+
+
+def test_windows_are_not_packed():
+    assert not CausalNet(gemma2()).can_pack
+    assert all(CausalNet(make()).can_pack for make in (llama, qwen2, qwen3, gpt2, neox))
+
+
 def test_a_head_that_caps_its_logits_is_not_taken_for_a_matrix_product():
     assert not CausalNet(gemma2()).simple_head
     assert all(CausalNet(make()).simple_head for make in (llama, qwen2, qwen3, gpt2, neox))
