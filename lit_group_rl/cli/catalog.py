@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -170,7 +170,9 @@ def _options(name: str) -> dict[str, Option]:
     options: dict[str, Option] = {}
     for owner in reversed(_ancestors(name)):
         if _decorated(_node(owner), "dataclass"):
-            options |= _fields(_node(owner))
+            for name, option in _fields(_node(owner)).items():
+                doc = option.doc or (options[name].doc if name in options else "")
+                options[name] = replace(option, doc=doc)
     return options
 
 
