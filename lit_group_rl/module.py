@@ -20,7 +20,7 @@ from lit_group_rl import checkpoint, parallel
 from lit_group_rl.advantages.base import AdvantageEstimator
 from lit_group_rl.aggregators.base import LossAggregator
 from lit_group_rl.aux_losses.base import AuxLoss
-from lit_group_rl.batching import counts, microbatches, minibatches
+from lit_group_rl.batching import counts, in_parts, microbatches, minibatches, weightless
 from lit_group_rl.clip_policies.base import ClipPolicy
 from lit_group_rl.critics.base import AuxiliaryModel, Critic
 from lit_group_rl.evaluation import HeldOut
@@ -314,15 +314,14 @@ class LitGroupRL(L.LightningModule):
         masks = [batch.mask, *(aux.selection(batch) for aux in auxes.values())]
         total, *aux_counts = counts(masks, batch.group_ids)
         whole = self.surrogate.whole_groups or any(a.whole_groups for a in auxes.values())
-        packs = microbatches(batch, self.micro_batch_tokens, whole_groups=whole)
         optimizer.zero_grad()
         if any(part.whole_minibatch for part in (*self.loss_weights.values(), *auxes.values())):
             self._observe(batch, total, bag)
+        batch = self._with_gradient(batch, bag)
+        packs = microbatches(batch, self.micro_batch_tokens, whole_groups=whole)
         nets = [self.policy.net, *self.models.values()]
         for i, index in enumerate(packs):
-            micro = batch.rows(index if len(index) else torch.zeros(1, dtype=torch.long, device=batch.mask.device))
-            if not len(index):  # another process has one more: take part in its exchanges without weight
-                micro.mask = torch.zeros_like(micro.mask)
+            micro = batch.rows(index) if len(index) else weightless(batch)  # another process has one more
             loss = self.total_loss(micro, total, dict(zip(auxes, aux_counts, strict=True)), 1 / len(packs), bag)
             with parallel.gradient_sync(self.trainer.strategy, nets, last=i + 1 == len(packs)):
                 self.manual_backward(loss * world_size())
@@ -374,6 +373,17 @@ class LitGroupRL(L.LightningModule):
 
     # ---- pieces of a step
 
+    def _with_gradient(self, batch: RolloutBatch, bag: MetricBag) -> RolloutBatch:
+        """Without the rows that have no gradient: advantage 0, and no other term on them.  Normalisers are kept."""
+        idle = self.surrogate.zero_without_advantage and not self.aux_losses and self.active == {"policy"}
+        if not idle:
+            return batch
+        keep = ((batch.advantages != 0) & batch.mask).any(1)
+        if self.updates_per_rollout > 1:  # clipping cannot bind there, and the share is over all tokens
+            for tag in ("policy/clip_low_frac", "policy/clip_high_frac", "policy/clip_frac"):
+                bag.mean(tag, 0.0, batch.mask[~keep].sum())
+        return batch.rows(keep.nonzero().squeeze(1))
+
     def _context(self, batch: RolloutBatch, logp: Tensor, entropy: Tensor | None, total: Counts, bag: MetricBag) -> LossContext:
         old = logp.detach() if batch.old_logp is None else batch.old_logp.to(logp.dtype)
         token_log_ratio = torch.where(batch.mask, logp - old, torch.zeros_like(logp))
@@ -402,13 +412,7 @@ class LitGroupRL(L.LightningModule):
 
     def in_parts(self, batch: RolloutBatch, function: Any) -> Tensor:
         """A [B, T] result computed micro-batch by micro-batch, without gradient."""
-        out = torch.zeros(batch.mask.shape, device=batch.mask.device)
-        for index in microbatches(batch, self.micro_batch_tokens, whole_groups=False):
-            rows = batch.rows(index if len(index) else torch.zeros(1, dtype=torch.long, device=out.device))
-            part = function(rows)
-            if len(index):
-                out[index, : part.shape[1]] = part.detach().float()
-        return out
+        return in_parts(batch, self.micro_batch_tokens, function)
 
     @property
     def _autocast(self) -> bool:

@@ -114,6 +114,35 @@ def test_equal_rewards_change_nothing_at_all():
     assert log[2]["group/zero_std_frac"] == 1.0
 
 
+def test_rows_without_gradient_are_left_out_without_effect():
+    """Half of the groups are tied; the forward sees the others only, normalisers count all."""
+
+    class HalfTied(Digits):
+        def score(self, samples):
+            scores = super().score(samples)
+            return [0.3 if (i // 4) % 2 else x for i, x in enumerate(scores)]
+
+    class All(Clipped):
+        zero_without_advantage = False
+        rows = 0
+
+        def loss(self, ctx, bounds):
+            All.rows += len(ctx.batch)
+            return super().loss(ctx, bounds)
+
+    class Some(All):
+        zero_without_advantage = True
+
+    parts = {"rewards": {"half": HalfTied()}, "aggregator": TokenMean(), "steps": 2}
+    every, log_every = fit(surrogate=All(), **parts)
+    seen, All.rows = All.rows, 0
+    some, log_some = fit(surrogate=Some(), **parts)
+    assert All.rows == seen // 2
+    torch.testing.assert_close(weights(every), weights(some), atol=1e-6, rtol=0)
+    for tag in ("loss/policy", "optim/grad_norm", "policy/clip_frac"):
+        assert log_every[2][tag] == pytest.approx(log_some[2][tag], abs=1e-6)
+
+
 def test_a_loss_that_is_not_finite_skips_its_update_only():
     class Breaks(Surrogate):
         def __init__(self):

@@ -10,5 +10,7 @@ from lit_group_rl.types import Bounds, LossContext
 class NoClip(ClipPolicy):
     """The ratio may move anywhere."""
 
+    binds = False
+
     def bounds(self, ctx: LossContext) -> Bounds:
         return Bounds()

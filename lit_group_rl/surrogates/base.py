@@ -16,6 +16,9 @@ class Surrogate(Component):
     uses_bounds: ClassVar[bool] = True
     """Reads low / high of the clip policy; a recipe that pairs bounds with a surrogate that ignores them is told so."""
 
+    zero_without_advantage: ClassVar[bool] = False
+    """A token whose advantage is 0 has no gradient; the module then leaves such rows out of the forward."""
+
     @abstractmethod
     def loss(self, ctx: LossContext, bounds: Bounds) -> Tensor:
         """[B, T] with gradient; values where ``ctx.mask`` is False are ignored."""

@@ -35,5 +35,7 @@ def clipped_loss(ratio: Tensor, advantages: Tensor, bounds: Bounds) -> Tensor:
 class Clipped(Surrogate):
     """PPO's pessimistic minimum of the free and the clipped objective."""
 
+    zero_without_advantage = True
+
     def loss(self, ctx: LossContext, bounds: Bounds) -> Tensor:
         return clipped_loss(ctx.ratio, ctx.advantages, bounds)

@@ -32,5 +32,7 @@ def importance_weighted_loss(ratio: Tensor, logp: Tensor, advantages: Tensor, bo
 class ImportanceWeighted(Surrogate):
     """Every token keeps its gradient; the trust region bounds the weight on it."""
 
+    zero_without_advantage = True
+
     def loss(self, ctx: LossContext, bounds: Bounds) -> Tensor:
         return importance_weighted_loss(ctx.ratio, ctx.logp, ctx.advantages, bounds)

@@ -31,6 +31,7 @@ class OffPolicyShape(Surrogate):
     """Where the gradient of an expert token is largest."""
 
     uses_bounds = False
+    zero_without_advantage = True
 
     def __post_init__(self) -> None:
         require(self.gamma > 0, self, "gamma", "must be above 0")

@@ -13,6 +13,7 @@ class Reinforce(Surrogate):
     """-A * logp.  With scores of 1 on reference answers: the negative log-likelihood of supervised training."""
 
     uses_bounds = False
+    zero_without_advantage = True
 
     def loss(self, ctx: LossContext, bounds: Bounds) -> Tensor:
         return -ctx.advantages * ctx.logp

@@ -32,6 +32,7 @@ class SoftGate(Surrogate):
     """Sharpness elsewhere; a little higher, since negative gradients spread over the whole vocabulary."""
 
     uses_bounds = False
+    zero_without_advantage = True
 
     def __post_init__(self) -> None:
         require(self.tau_positive > 0, self, "tau_positive", "must be above 0")

@@ -16,6 +16,7 @@ class Unclipped(Surrogate):
     """
 
     uses_bounds = False
+    zero_without_advantage = True
 
     def loss(self, ctx: LossContext, bounds: Bounds) -> Tensor:
         return -ctx.ratio * ctx.advantages
