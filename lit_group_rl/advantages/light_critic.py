@@ -83,7 +83,7 @@ class LightCriticBaseline(AdvantageEstimator):
             advantages = (1 - self.mix) * centered[:, None] + self.mix * (scores[:, None] - values)
         advantages = torch.where(mask, advantages, 0.0)
         # a row that does not count must not move the critic
-        returns = torch.where(valid[:, None], scores[:, None], batch.values.double())
+        returns = torch.where(valid[:, None], scores[:, None], batch.values.detach().double())
         return Advantages(
             whiten(advantages, mask) if self.whiten else advantages, torch.where(batch.mask, returns, 0.0)
         )
