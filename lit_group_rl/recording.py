@@ -153,6 +153,12 @@ def log_groups(batch: RolloutBatch, bag: MetricBag) -> None:
     mean_over_groups("group/all_min_frac", tied & (solved == 0) & (low == high))
     mean_over_groups("group/all_max_frac", tied & (all_solved > 0) & (low == high))
     bag.mean("group/size", group_size(batch.group_ids)[first].sum(), k)
+    texts: dict[int, set[str]] = {}
+    for g, member, sample in zip(index.tolist(), counted.tolist(), batch.samples, strict=True):
+        if member:
+            texts.setdefault(g, set()).add(sample.completion)
+    members = group_size(batch.group_ids, counted)[first]
+    bag.mean("group/distinct_frac", sum(len(t) / float(members[g]) for g, t in texts.items()), groups)
 
 
 def log_advantages(batch: RolloutBatch, bag: MetricBag) -> None:

@@ -21,7 +21,9 @@ def group_quality(column: Tensor, group_ids: Tensor, valid: Tensor) -> tuple[Ten
 def standardised_between_groups(
     quality: Tensor, known: Tensor, group_ids: Tensor, *, ddof: int = 0, eps: float = 1e-6
 ) -> Tensor:
-    """z = (q - mean) / (std + eps) over the known groups of all processes, each group once; 0 for the others.
+    """z = (q - mean) / (std + eps) over the known groups of all processes, each group once.
+
+    0 for the others, and for all if the groups are equal.
 
     [B], equal within each group -> [B] float64.
     """
@@ -36,4 +38,4 @@ def standardised_between_groups(
     mean = (everyone - shift).mean()
     spread = everyone - shift - mean
     std = ((spread**2).sum() / max(len(everyone) - ddof, 1)).sqrt()
-    return torch.where(known, (quality.double() - shift - mean) / (std + eps), 0.0)
+    return torch.where(known & (std > 0), (quality.double() - shift - mean) / (std + eps), 0.0)

@@ -68,4 +68,5 @@ def normals(keys: Sequence[int] | np.ndarray, count: int = 1) -> Tensor:
 def row_normals(row_ids: Tensor, *purpose: object) -> Tensor:
     """One standard normal draw per row, a function of its id and the purpose.  [B] -> [B] float64 on its device."""
     keys = [seed_of(*purpose, row) for row in row_ids.tolist()]
-    return normals(keys)[:, 0].to(row_ids.device) if keys else torch.zeros(0, dtype=torch.float64, device=row_ids.device)
+    draws = normals(keys)[:, 0] if keys else torch.zeros(0, dtype=torch.float64)
+    return draws.to(row_ids.device)
