@@ -111,7 +111,11 @@ def _start(cli: Any, command: str, root: Path, name: str, resume: Path | None) -
     if command == "fit":
         folder = resume or run_folder.new_run(root, name, rank_zero_only.rank)
         loggers = [TensorBoardLogger(str(folder), name="", version=""), MetricsFile(folder)]
-        trainer = cli.make_trainer(folder, loggers, default_callbacks(folder, name))
+        try:
+            trainer = cli.make_trainer(folder, loggers, default_callbacks(folder, name))
+        except Refusal:
+            run_folder.remove_empty(folder, root)
+            raise
         if rank_zero_only.rank == 0:
             run_folder.save_config(folder, cli.resolved_yaml())
             print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -52,6 +53,13 @@ def new_run(root: Path, name: str, rank: int = 0) -> Path:
             raise Refusal("run_root", f"{shown(folder)} cannot be made: {error.strerror}", "Set --run_root.") from None
     os.environ[ENVIRONMENT] = str(folder.resolve())
     return folder
+
+
+def remove_empty(folder: Path, root: Path) -> None:
+    """Take back a folder in which nothing was begun."""
+    for path in (folder, folder.parent, root):
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
 
 def find_run(resume: str, root: Path, name: str) -> Path | None:
