@@ -87,24 +87,38 @@ def dict_slots() -> tuple[str, ...]:
 
 
 _CLASS = re.compile(r"^class (\w+)(?:\(([^)]*)\))?:", re.MULTILINE)
+_UNINDENTED = re.compile(r"^\S", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A top-level class, found by pattern: parsing every file would take most of a second."""
+
+    path: Path
+    bases: tuple[str, ...]
+    abstract: bool
 
 
 @cache
-def _classes() -> dict[str, tuple[Path, tuple[str, ...]]]:
-    """Every top-level class -> (file, names of its bases)."""
+def _classes() -> dict[str, _Found]:
+    """Every top-level class of the package."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        if "cli" not in path.relative_to(PACKAGE).parts:
-            for match in _CLASS.finditer(path.read_text(encoding="utf-8")):
-                bases = (b.strip().split(".")[-1].split("[")[0] for b in (match[2] or "").split(","))
-                found[match[1]] = (path, tuple(b for b in bases if b and "=" not in b))
+        if "cli" in path.relative_to(PACKAGE).parts:
+            continue
+        text = path.read_text(encoding="utf-8")
+        for match in _CLASS.finditer(text):
+            bases = (b.strip().split(".")[-1].split("[")[0] for b in (match[2] or "").split(","))
+            end = _UNINDENTED.search(text, match.end())
+            abstract = "@abstractmethod" in text[match.end() : end.start() if end else len(text)]
+            found[match[1]] = _Found(path, tuple(b for b in bases if b and "=" not in b), abstract)
     return found
 
 
 def _ancestors(name: str) -> list[str]:
     """The class and its bases within the package, nearest first."""
     chain = [name]
-    for base in _classes().get(name, (None, ()))[1]:
+    for base in _classes()[name].bases:
         if base in _classes():
             chain += [a for a in _ancestors(base) if a not in chain]
     return chain
@@ -116,20 +130,21 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _node(name: str) -> ast.ClassDef:
-    path = _classes()[name][0]
+    path = _classes()[name].path
     return next(n for n in _tree(path).body if isinstance(n, ast.ClassDef) and n.name == name)
 
 
 @cache
 def names(slot: str) -> tuple[str, ...]:
     """The components that fit a slot, abstract and private classes left out."""
-    base, found = slots()[slot], []
-    for name, (path, _) in _classes().items():
-        if base not in _ancestors(name) or name.startswith("_") or (path.name == "base.py"):
-            continue
-        if not any(_decorated(item, "abstractmethod") for item in _node(name).body):
-            found.append(name)
-    return tuple(sorted(found))
+    return tuple(
+        sorted(
+            name
+            for name, found in _classes().items()
+            if slots()[slot] in _ancestors(name)
+            and not (found.abstract or name.startswith("_") or found.path.name == "base.py")
+        )
+    )
 
 
 def slots_of(name: str) -> list[str]:
@@ -142,7 +157,7 @@ def entry(name: str) -> Entry | None:
     """A class of the package with its options; None if there is no such class."""
     if name not in _classes():
         return None
-    module = ".".join(_classes()[name][0].relative_to(PACKAGE.parent).with_suffix("").parts)
+    module = ".".join(_classes()[name].path.relative_to(PACKAGE.parent).with_suffix("").parts)
     doc = (ast.get_docstring(_node(name)) or "").split("\n")[0]
     return Entry(name, module, doc, _options(name))
 

@@ -66,7 +66,7 @@ MISTAKES = [
     ("fit grpo negative.yaml", ["model.clip_policy.low", "must lie in [0, 1]", "-0.5", "negative.yaml line 4"]),
     ("fit grpo fraction.yaml", ["model.minibatches", "a whole number", "2.5", "fraction.yaml line 2"]),
     ("fit grpo schedule.yaml", ["model.clip_policy.low.start", "missing", "schedule.yaml line 4"]),
-    ("fit grpo loop.yaml", ["model.minibatches", "32 prompts", "loop.yaml line 2"]),
+    ("fit grpo loop.yaml --data.prompts_per_step=32", ["model.minibatches", "32 prompts", "loop.yaml line 2"]),
     ("fit grpo --steps=0", ["steps", "above 0", "got 0"]),
     ("fit grpo --steps=2.5", ["steps", "whole number", "2.5"]),
     (

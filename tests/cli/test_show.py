@@ -75,51 +75,71 @@ def test_cat_prints_the_file(capsys):
     assert out == catalog.files("recipes")["grpo"].read_text()
 
 
+RECIPE = """\
+steps: 320
+model:
+  sampler: {class_path: GroupSampler, init_args: {group_size: 8}}
+  filter: null
+  rewards: {exact: ExactMatch}
+  advantage: GroupRelative
+  clip_policy: {class_path: FixedClip, init_args: {low: 0.2, high: 0.2}}
+  aux_losses:
+    kl: {class_path: KL, init_args: {coef: 0.04}}
+  aggregator: SequenceMean
+"""
+
+
 @pytest.fixture
-def variant(tmp_path):
+def recipes(tmp_path, monkeypatch):
+    """A recipe and a variant of it, as files a.yaml and b.yaml."""
+    monkeypatch.chdir(tmp_path)
+
     def make(change):
-        text = catalog.files("recipes")["grpo"].read_text()
+        text = RECIPE
         for old, new in change.items():
             assert old in text
             text = text.replace(old, new)
-        path = tmp_path / "mine.yaml"
-        path.write_text(text)
-        return str(path)
+        (tmp_path / "a.yaml").write_text(RECIPE)
+        (tmp_path / "b.yaml").write_text(text)
 
     return make
 
 
-def test_a_recipe_does_not_differ_from_itself(capsys, variant):
-    # the defaults of GroupRelative written out, and a full class path
-    same = variant(
+def test_defaults_and_paths_written_out_are_no_difference(capsys, recipes):
+    recipes(
         {
             "advantage: GroupRelative": "advantage: {class_path: lit_group_rl.advantages.GroupRelative, "
-            "init_args: {divide_by: group_std, ddof: 1, eps: 1e-6}}"
+            "init_args: {divide_by: group_std, ddof: 1, eps: 1e-6}}",
+            "FixedClip, init_args: {low: 0.2, high: 0.2}": "FixedClip",
+            "filter: null": "critic: null",
         }
     )
-    code, out, _ = run(capsys, "diff", "grpo", same)
+    code, out, _ = run(capsys, "diff", "a.yaml", "b.yaml")
     assert code == 0
     assert "no difference" in out
 
 
-def test_diff_shows_options_classes_and_entries(capsys, variant):
-    other = variant(
+def test_diff_shows_options_classes_and_entries(capsys, recipes):
+    recipes(
         {
             "high: 0.2}": "high: 0.28}",
             "aggregator: SequenceMean": "aggregator: TokenMean",
             "filter: null": "filter: MixedOutcome",
             "steps: 320": "steps: 7",
-            "coef: 0.04": "coef: 0.01",
+            "coef: 0.04": "coef: 0.01, estimator: k2",
+            "{exact: ExactMatch}": "{exact: ExactMatch, form: {class_path: Length, init_args: {longest: 5}}}",
         }
     )
-    _, out, _ = run(capsys, "diff", "grpo", other)
+    _, out, _ = run(capsys, "diff", "a.yaml", "b.yaml")
     rows = {" ".join(line.split()) for line in out.splitlines()}
     assert rows == {
         "steps 320 -> 7",
         "model.filter none -> MixedOutcome",
         "model.clip_policy.high 0.2 -> 0.28",
         "model.aux_losses.kl.coef 0.04 -> 0.01",
+        "model.aux_losses.kl.estimator k3 -> k2",
         "model.aggregator SequenceMean -> TokenMean",
+        "model.rewards.form none -> Length(longest=5)",
     }
 
 
