@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lit_group_rl.functional.collectives import all_max, all_rows, all_sum
+from lit_group_rl.functional.collectives import all_max, all_rows, all_sum, rank
 from lit_group_rl.functional.groups import group_index
 from lit_group_rl.functional.rng import seed_of
-from lit_group_rl.types import Counts, RolloutBatch
+from lit_group_rl.types import Counts, RolloutBatch, Sample
 
 
 def minibatches(batch: RolloutBatch, count: int, *key: object) -> list[Tensor]:
@@ -20,6 +22,7 @@ def minibatches(batch: RolloutBatch, count: int, *key: object) -> list[Tensor]:
     groups than ``count`` there are fewer minibatches.
     """
     groups = torch.unique(all_rows(batch.group_ids)).cpu()
+    groups = groups[groups >= 0]  # a stand-in belongs to none
     order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(seed_of("minibatches", *key)))
     parts = groups[order].tensor_split(min(count, len(groups))) if len(groups) else []
     return [torch.isin(batch.group_ids, part.to(batch.group_ids.device)).nonzero().squeeze(1) for part in parts]
@@ -49,6 +52,27 @@ def microbatches(batch: RolloutBatch, max_tokens: int, *, whole_groups: bool) ->
     return [torch.tensor(sorted(pack), dtype=torch.long, device=device) for pack in packs]
 
 
+def weightless(batch: RolloutBatch) -> RolloutBatch:
+    """One row with which a process that has none left takes part in what all of them compute; no token of it counts.
+
+    It is no member of any group: its group id is negative, its score abstains.
+    """
+    changes: dict[str, Any] = {}
+    for f in dataclasses.fields(batch):
+        value = getattr(batch, f.name)
+        if isinstance(value, Tensor):
+            changes[f.name] = value.new_zeros(1, *value.shape[1:])
+        elif f.name in ("rewards", "features"):
+            changes[f.name] = {k: v.new_zeros(1, *v.shape[1:]) for k, v in value.items()}
+    for seen in ("prompt_mask", "completion_mask"):
+        changes[seen] = torch.ones_like(changes[seen])
+    for stand_in in ("group_ids", "row_ids"):
+        changes[stand_in] = changes[stand_in] - 1 - rank()
+    if batch.scores is not None:
+        changes["scores"] = torch.full_like(changes["scores"], torch.nan)
+    return dataclasses.replace(batch, **changes, samples=[Sample("", "", None, {}, 1, False)])
+
+
 def counts(masks: list[Tensor], group_ids: Tensor) -> list[Counts]:
     """Tokens, rows and groups under each mask [B, T], over all processes, in one exchange."""
     table = torch.zeros(len(masks), 3, dtype=torch.float64, device=group_ids.device)
@@ -66,7 +90,7 @@ def in_parts(batch: RolloutBatch, max_tokens: int, function: Callable[[RolloutBa
     """
     out = torch.zeros(batch.mask.shape, device=batch.mask.device)
     for index in microbatches(batch, max_tokens, whole_groups=False):
-        part = function(batch.rows(index if len(index) else torch.zeros(1, dtype=torch.long, device=out.device)))
+        part = function(batch.rows(index) if len(index) else weightless(batch))
         if len(index):
             out[index, : part.shape[1]] = part.detach().float()
     return out

@@ -9,17 +9,20 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import logging
 import os
+import pickle
 import shutil
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
 
 from lit_group_rl import parallel
 from lit_group_rl.functional.collectives import rank, world_size
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from lit_group_rl.module import LitGroupRL
 
 FORMAT = 1
-WEIGHTS, STATE, MANIFEST = "weights.safetensors", "state.pt", "manifest.json"
+WEIGHTS, STATE, MANIFEST, LOCK = "weights.safetensors", "state.pt", "manifest.json", "lock"
 log = logging.getLogger(__name__)
 
 
@@ -46,54 +49,115 @@ class BadCheckpoint(Exception):
     """A checkpoint that is incomplete or altered."""
 
 
+class NotFinite(ValueError):
+    """A state that is not worth keeping."""
+
+
 # ---- writing
 
 
-def save(module: LitGroupRL, folder: Path, keep: int = 2) -> Path | None:
-    """Write the present RL-step boundary below ``folder``; on the first process only, after gathering from all.
+_locks: list[Any] = []
 
-    Keeps the newest ``keep`` and the best.  Raises OSError when it cannot be written; the old ones are then untouched.
+
+def claim(run: Path) -> str | None:
+    """Lock a run's folder until this process ends, and try to write into it; says what is wrong if that fails.
+
+    The lock is the operating system's: it goes with the process, however that ends.
+    """
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        lock = open(run / LOCK, "a+", encoding="utf-8")  # noqa: SIM115
+    except OSError as e:
+        return f"run_root: {run} cannot be written: {e.strerror}. Set --run_root to a folder that can"
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        if any(other.name == str(run / LOCK) for other in _locks):
+            return None  # this process trains in the same folder again
+        return f"resume: {run} is being written by another process ({holder}). Wait for it, or start a new run"
+    lock.truncate(0)
+    lock.write(f"host {socket.gethostname()}, pid {os.getpid()}\n")
+    lock.flush()
+    _locks.append(lock)
+    return None
+
+
+def plain_state(module: LitGroupRL, pending: dict[str, float] | None = None) -> dict[str, Any]:
+    """All that a checkpoint holds beside weights and optimizer; a copy that later steps do not touch.
+
+    ``pending`` are the metrics of a step whose evaluation is still to be made.
     """
     trainer: Any = module.trainer
-    weights = _gather_weights(module)
-    optimizer = get_optimizer_state_dict(
-        module, trainer.optimizers[0], options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-    )
-    state = {
+    return {
         "format": FORMAT,
         "rl_step": module.rl_step,
-        "optimizer": optimizer,
+        "pending": pending,
         "module": module.component_state(),
         "data": trainer.datamodule.state_dict(),
         "callbacks": {cb.state_key: s for cb in trainer.callbacks if (s := cb.state_dict())},
         "world_size": world_size(),
+        "reference": module.reference_print,
     }
+
+
+def save(module: LitGroupRL, folder: Path, keep: int, plain: dict[str, Any]) -> Path | None:
+    """Write an RL-step boundary below ``folder``; on the first process only, after gathering from all.
+
+    Keeps the newest ``keep`` and the best.  Raises OSError when it cannot be written and NotFinite when it would hold
+    such a value; the old ones are then untouched.
+    """
+    trainer: Any = module.trainer
+    weights = {f"{name}.{k}": v for name, net in _nets(module).items() for k, v in parallel.full_state(net).items()}
+    state = plain | {"optimizer": parallel.full_optimizer_state(module, trainer.optimizers[0])}
     if rank() != 0:
         return None
-    target = folder / f"step_{module.rl_step:06d}"
-    aside = folder / f".writing_{target.name}_{os.getpid()}"
+    _refuse_not_finite(weights, state["optimizer"]["state"])
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(aside, ignore_errors=True)
+    for left in folder.glob(".writing_*"):  # of a process that was killed; this one holds the lock
+        shutil.rmtree(left, ignore_errors=True)
+    target = folder / f"step_{plain['rl_step']:06d}"
+    aside = folder / f".writing_{target.name}_{os.getpid()}"
+    _refuse_full_disk(folder, weights, state["optimizer"]["state"])
     aside.mkdir()
     try:
         _write(aside, weights, state)
+        old = folder / f".writing_old_{target.name}"
         if target.exists():
-            shutil.rmtree(target)
+            os.replace(target, old)
         os.replace(aside, target)
         _sync_folder(folder)
         point(folder, "last", target.name)
+        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     _prune(folder, keep)
     return target
 
 
-def _gather_weights(module: LitGroupRL) -> dict[str, torch.Tensor]:
-    nets = {"policy": module.policy.net, **{f"models.{k}": m for k, m in module.models.items()}}
-    return {f"{name}.{k}": v for name, net in nets.items() for k, v in parallel.full_state(net).items()}
+def _nets(module: LitGroupRL) -> dict[str, Any]:
+    return {"policy": module.policy.net, **{f"models.{k}": m for k, m in module.models.items()}}
+
+
+def _refuse_not_finite(weights: dict[str, torch.Tensor], moments: dict[str, dict[str, Any]]) -> None:
+    named = {**weights, **{f"optimizer {n} {k}": v for n, one in moments.items() for k, v in one.items()}}
+    for name, value in named.items():
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and not torch.isfinite(value).all():
+            raise NotFinite(f"{name} holds NaN or Inf")
+
+
+def _refuse_full_disk(folder: Path, weights: dict[str, torch.Tensor], moments: dict[str, dict[str, Any]]) -> None:
+    tensors = [*weights.values(), *(v for one in moments.values() for v in one.values() if isinstance(v, torch.Tensor))]
+    need = sum(t.numel() * t.element_size() for t in tensors)
+    free = shutil.disk_usage(folder).free
+    if free < need:
+        raise OSError(errno.ENOSPC, f"{need / 2**20:.1f} MiB are needed, {free / 2**20:.1f} MiB are free", str(folder))
 
 
 def _write(aside: Path, weights: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     seen: dict[int, str] = {}
@@ -105,8 +169,11 @@ def _write(aside: Path, weights: dict[str, torch.Tensor], state: dict[str, Any])
             plain[name] = tensor.contiguous()
         else:
             tied[name] = first
-    save_file(plain, str(aside / WEIGHTS), metadata={"tied": json.dumps(tied)})
-    torch.save(state, aside / STATE)
+    try:
+        save_file(plain, str(aside / WEIGHTS), metadata={"tied": json.dumps(tied)})
+        torch.save(state, aside / STATE)
+    except (SafetensorError, RuntimeError) as e:  # what the two say when the disk is full
+        raise OSError(errno.EIO, str(e), str(aside)) from e
     manifest = {"format": FORMAT, "rl_step": state["rl_step"], "files": {}}
     for name in (WEIGHTS, STATE):
         _sync_file(aside / name)
@@ -158,6 +225,16 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def fingerprint(weights: dict[str, torch.Tensor]) -> str:
+    """A hash of names, shapes and a few thousand values of each tensor: cheap, and other weights have another."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        some = tensor.detach().flatten()[:: max(1, tensor.numel() // 2048)]
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(some.to("cpu", torch.float64).numpy().tobytes())
+    return digest.hexdigest()
+
+
 # ---- reading
 
 
@@ -178,10 +255,13 @@ def read(folder: Path) -> Checkpoint:
             tied = json.loads((f.metadata() or {}).get("tied", "{}"))
         weights |= {name: weights[first] for name, first in tied.items()}
         state = torch.load(folder / STATE, weights_only=True, map_location="cpu")
-    except (OSError, ValueError, KeyError, SafetensorError) as e:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as e:
         raise BadCheckpoint(f"{folder}: {e}") from e
-    if state["format"] != FORMAT:
-        raise BadCheckpoint(f"{folder} has format {state['format']}, this version reads {FORMAT}")
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as e:
+        raise BadCheckpoint(f"{folder / STATE} cannot be read: {str(e).splitlines()[0]}") from e
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        found = state.get("format") if isinstance(state, dict) else None
+        raise BadCheckpoint(f"{folder} has format {found}, this version reads {FORMAT}")
     return Checkpoint(folder, weights, state)
 
 
@@ -200,9 +280,7 @@ def newest(run: Path, pointer: str = "last") -> Checkpoint | None:
 
 def restore_weights(module: LitGroupRL, checkpoint: Checkpoint) -> None:
     """Weights of the policy and the auxiliary models, from a checkpoint of the same architecture."""
-    nets = {"policy": module.policy.net, **{f"models.{k}": m for k, m in module.models.items()}}
-    for name, net in nets.items():
-        assert net is not None
+    for name, net in _nets(module).items():
         mine = {k: v for k, v in checkpoint.weights.items() if k.startswith(name + ".")}
         mine = {k.removeprefix(name + "."): v for k, v in mine.items()}
         expected = {k: tuple(v.shape) for k, v in net.state_dict().items()}
@@ -218,17 +296,23 @@ def restore_weights(module: LitGroupRL, checkpoint: Checkpoint) -> None:
 
 
 def restore_training(module: LitGroupRL, checkpoint: Checkpoint) -> None:
-    """Optimizer and callbacks; counters and data position were taken back in ``setup``."""
+    """Optimizer and callbacks; counters and data position are taken back in ``setup``, before there is a model."""
     trainer: Any = module.trainer
-    set_optimizer_state_dict(
-        module,
-        trainer.optimizers[0],
-        optim_state_dict=checkpoint.state["optimizer"],
-        options=StateDictOptions(full_state_dict=True),
-    )
+    parallel.load_full_optimizer_state(module, trainer.optimizers[0], checkpoint.state["optimizer"])
     for callback in trainer.callbacks:
         if callback.state_key in checkpoint.state["callbacks"]:
             callback.load_state_dict(checkpoint.state["callbacks"][callback.state_key])
+
+
+def restore(module: LitGroupRL, checkpoint: Checkpoint) -> None:
+    """Everything, into a run that is under way."""
+    restore_weights(module, checkpoint)
+    restore_training(module, checkpoint)
+    module.rl_step = checkpoint.state["rl_step"]
+    module.load_component_state(checkpoint.state["module"])
+    module.trainer.datamodule.load_state_dict(checkpoint.state["data"])  # type: ignore[attr-defined]
+    module.recorder.start(module)
+    module.boundary = plain_state(module)
 
 
 def export(run: Path, out: Path, which: str = "best") -> Path:

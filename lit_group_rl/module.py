@@ -22,7 +22,8 @@ from lit_group_rl.aggregators.base import LossAggregator
 from lit_group_rl.aux_losses.base import AuxLoss
 from lit_group_rl.batching import counts, in_parts, microbatches, minibatches, weightless
 from lit_group_rl.clip_policies.base import ClipPolicy
-from lit_group_rl.critics.base import AuxiliaryModel, Critic
+from lit_group_rl.critics.base import Critic
+from lit_group_rl.data.module import StepPrompts
 from lit_group_rl.evaluation import HeldOut
 from lit_group_rl.evaluators.base import Evaluator
 from lit_group_rl.filters.base import GroupFilter
@@ -30,13 +31,16 @@ from lit_group_rl.functional.collectives import all_sum, world_size
 from lit_group_rl.functional.rng import seeded
 from lit_group_rl.loss_weights.base import LossWeight
 from lit_group_rl.metric_bag import MetricBag
+from lit_group_rl.numbers import Diverged, Numbers
 from lit_group_rl.policy import HFPolicy
+from lit_group_rl.pulse import PULSE
 from lit_group_rl.ratios.base import ImportanceRatio
 from lit_group_rl.recording import Recorder, log_advantages, log_rollout, log_trust_region
 from lit_group_rl.rewards.base import Reward, RewardShaper
 from lit_group_rl.rewards.runner import RewardMonitor, score_rewards
 from lit_group_rl.samplers.base import Sampler
 from lit_group_rl.schedules.base import Clock, Number, Schedule
+from lit_group_rl.signals import StopSignals
 from lit_group_rl.surrogates.base import Surrogate
 from lit_group_rl.types import Component, Counts, LossContext, Problem, Recipe, RecipeError, RolloutBatch, walk
 from lit_group_rl.update_schedules.base import UpdateSchedule
@@ -130,7 +134,15 @@ class LitGroupRL(L.LightningModule):
         self.last_batch: RolloutBatch | None = None
         self.resume_from: Path | None = None
         """Folder of the run to go on from."""
+        self.run_folder: Path | None = None
+        """Where checkpoints and bad batches go; the checkpoint callback sets it."""
+        self.numbers = Numbers()
+        self.signals = StopSignals()
+        self.boundary: dict[str, Any] | None = None
+        """All but weights and optimizer at the last finished RL step; None while those move."""
+        self.reference_print: str | None = None
         self._checkpoint: checkpoint.Checkpoint | None = None
+        self._resumed = False
         self._refuse_bad_numbers()
 
     # ---- before the first step
@@ -177,12 +189,13 @@ class LitGroupRL(L.LightningModule):
 
     def setup(self, stage: str) -> None:
         """Take counters and data position back from the run that is resumed (or whose weights are evaluated)."""
-        if self.resume_from is None or self._checkpoint is not None:
+        if self.resume_from is None or self._resumed:
             return
         self._checkpoint = checkpoint.newest(self.resume_from)
         if self._checkpoint is None:
             raise RecipeError(f"resume: {self.resume_from} holds no usable checkpoint. Start anew without resume")
         state = self._checkpoint.state
+        self._resumed = True
         self.rl_step = state["rl_step"]
         self.load_component_state(state["module"])
         if stage == "fit":
@@ -197,13 +210,24 @@ class LitGroupRL(L.LightningModule):
             model.build(self.policy)
         if self.describe(1).needs("ref_logp"):
             self.policy.add_reference()
+            self._note_reference()
+        parallel.prepare_ddp(self.trainer.strategy, several_models=len(self.models) > 0)
         if isinstance(self.trainer.strategy, parallel.FSDP2Strategy):
-            mesh = self.device_mesh["data_parallel"]
             for net in (self.policy.net, self.policy.reference, *self.models.values()):
-                if net is not None:
-                    parallel.shard(net, mesh)
+                if net is not None and any(True for _ in net.parameters()):
+                    self.trainer.strategy.shard(net)
         if self._checkpoint is not None:
             checkpoint.restore_weights(self, self._checkpoint)
+
+    def _note_reference(self) -> None:
+        """Remember what the policy is held to: a resumed run must have the same reference, that of its start."""
+        self.reference_print = checkpoint.fingerprint(self.policy.reference_weights())
+        saved = self._checkpoint.state["reference"] if self._checkpoint is not None else None
+        if saved is not None and saved != self.reference_print:
+            raise RecipeError(
+                "model.policy: its weights are not those that the resumed run started from, and the reference of the KL "
+                "term would be another. Resume with the policy of that run (see its config.yaml), or start a new run"
+            )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """One optimizer; the policy's parameters first, then a group per auxiliary model."""
@@ -229,47 +253,81 @@ class LitGroupRL(L.LightningModule):
     # ---- one RL step
 
     def training_step(self, prompts: Any, batch_idx: int) -> None:
-        """Sample, score, estimate, update; then log what happened."""
+        """One RL step; after numbers went bad and the run went back, as many as it takes to be one further."""
+        goal = min(self.rl_step + 1, self.steps)
         try:
-            bag = MetricBag()
-            with self.timed("time/step"):
-                batch = self.rollout(prompts, bag)
-                if int(all_sum(torch.tensor(len(batch), device=self.device))):
-                    self.judge(batch, bag)
-                    self.improve(batch, bag)
-            self.last_batch = batch
-            self.rl_step += 1
-            if self.heldout is not None and self.heldout.due(self.clock):
-                self.evaluate(bag)
-            self.finish_step(bag)
+            while self.rl_step < goal:
+                self.step(prompts)
+                prompts = None
         except StopIteration as e:  # Lightning would take it for the end of the data and skip the batch
             raise RuntimeError("a component raised StopIteration") from e
 
+    def step(self, prompts: Any = None) -> None:
+        """Sample, score, estimate, update; then log what happened."""
+        bag = MetricBag()
+        try:
+            with self.timed("time/step"):
+                batch, groups = self.rollout(prompts or self.trainer.datamodule.more(self.prompts_wanted), bag)
+                if groups:
+                    self.judge(batch, bag)
+                    with self.signals.stage(self.device):
+                        pass
+                    self.boundary = None  # from here on the weights are those of no finished step
+                    self.improve(batch, bag)
+        except Diverged:
+            self.numbers.go_back(self)
+            return
+        self.last_batch = batch
+        self.rl_step += 1
+        self.finish_step(self.recorder.finish(bag, self))
+
     @torch.no_grad()
-    def rollout(self, prompts: Any, bag: MetricBag) -> RolloutBatch:
-        """Completions with their scores, of the groups that the filter keeps; dropped ones are sampled anew."""
+    def rollout(self, prompts: Any, bag: MetricBag) -> tuple[RolloutBatch, int]:
+        """Completions with their scores, of the groups that the filter keeps, and how many those are over all
+        processes; dropped groups are sampled anew.
+        """
         clock, wanted = self.clock, self.prompts_wanted
         kept: list[RolloutBatch] = []
+        groups = 0
         rounds = 1 if self.filter is None else self.filter.max_rounds
         for k in range(rounds):
-            with self.timed("time/sample"), parallel.unsharded(self.policy.net), seeded("sample", self.seed, clock.step):
-                batch = self.sampler.sample(self.policy, prompts.prompts, prompts.positions, clock, self.seed)
-                batch.seed = self.seed
-                for model in self.models.values():
-                    model.annotate(batch, self.policy)
-            with self.timed("time/reward"):
+            with self.timed("time/sample"):
+                batch = self.sample(prompts)
+            with self.timed("time/reward"), self.signals.stage(self.device):
                 score_rewards(self.rewards, batch, clock, self.seed, self.monitor)
-            log_rollout(batch, bag)
+            if prompts.prompts:
+                log_rollout(batch, bag)
+            else:
+                batch = weightless(batch)
             keep = torch.ones_like(batch.truncated) if self.filter is None else self.filter.keep(batch)
-            bag.mean("group/used_frac", len(torch.unique(batch.group_ids[keep])), len(torch.unique(batch.group_ids)))
+            keep = keep & (batch.group_ids >= 0)
+            have = len(torch.unique(batch.group_ids[keep]))
+            bag.mean("group/used_frac", have, len(torch.unique(batch.group_ids[batch.group_ids >= 0])))
             kept.append(batch.rows(keep.nonzero().squeeze(1)))
-            have = sum(len(torch.unique(b.group_ids)) for b in kept)
-            missing = wanted - int(all_sum(torch.tensor(have, device=self.device)))
-            self.recorder.count(prompts=len(prompts.prompts), completions=len(batch), tokens=int(batch.lengths.sum()))
-            if missing <= 0 or k + 1 == rounds:
+            groups += int(all_sum(torch.tensor(have, device=self.device)))
+            self.recorder.count(prompts=len(prompts), completions=len(batch), tokens=int(batch.lengths.sum()))
+            if groups >= wanted or k + 1 == rounds:
                 break
-            prompts = self.trainer.datamodule.more(missing, (k + 1) * wanted)
-        return RolloutBatch.cat(kept)
+            prompts = self.trainer.datamodule.more(wanted - groups, (k + 1) * wanted)
+        batch = RolloutBatch.cat(kept)
+        return (batch if len(batch) or not groups else weightless(batch)), groups
+
+    def sample(self, prompts: Any) -> RolloutBatch:
+        """Completions of this process's prompts, and what the auxiliary models say of them.
+
+        Whole weights are held while completions are drawn: they end anywhere.  What follows goes in step.
+        """
+        nothing = not prompts.prompts
+        if nothing:  # fewer prompts than processes: one to keep pace with, thrown away
+            prompts = StepPrompts([self.trainer.datamodule.train[0]], [0])
+        drawing = seeded("sample", self.seed, self.rl_step)
+        with parallel.unsharded(self.policy.net), drawing, self.signals.stage(self.device):
+            batch = self.sampler.sample(self.policy, prompts.prompts, prompts.positions, self.clock, self.seed)
+        batch.seed = self.seed
+        for model in self.models.values():
+            with parallel.writers_unsharded(model), seeded("annotate", self.seed, self.rl_step):
+                model.annotate(batch, self.policy)
+        return batch.rows(torch.empty(0, dtype=torch.long, device=self.device)) if nothing else batch
 
     @torch.no_grad()
     def judge(self, batch: RolloutBatch, bag: MetricBag) -> None:
@@ -300,7 +358,7 @@ class LitGroupRL(L.LightningModule):
         names = ["policy", *(k for k, m in self.models.items() if trainable(m))]
         rates = [self.learning_rate, *(self.models[k].learning_rate for k in names[1:])]
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = self.clock.at(rate)
+            group["lr"] = self.clock.at(rate) * self.numbers.rate
         bag.max("optim/lr", optimizer.param_groups[0]["lr"])
         with self.timed("time/train"):
             for epoch in range(self.ppo_epochs):
@@ -326,6 +384,7 @@ class LitGroupRL(L.LightningModule):
             with parallel.gradient_sync(self.trainer.strategy, nets, last=i + 1 == len(packs)):
                 self.manual_backward(loss * world_size())
         optimizer.step()
+        self.numbers.observe(self._finite, batch, self)
         for name in self.active - {"policy"}:
             self.models[name].after_step()
         bag.mean("optim/grad_norm", self._grad_norms["policy"])
@@ -426,35 +485,46 @@ class LitGroupRL(L.LightningModule):
                 p.grad = None
         self._grad_norms = {k: parallel.clip_gradients(ps, self.max_grad_norm) for k, ps in parts.items()}
         norms = torch.tensor(list(self._grad_norms.values()), device=self.device)
-        bad = all_sum((~norms.isfinite()).any().float())
-        self._skipped = bool(bad > 0) or not any(self._grad_norms.values())
+        self._finite = not bool(all_sum((~norms.isfinite()).any().float()))
+        self._skipped = not self._finite or not any(self._grad_norms.values())
         if self._skipped:  # no weight decay and no momentum drift either
             optimizer.zero_grad(set_to_none=True)
 
     # ---- evaluation and logging
 
-    def evaluate(self, bag: MetricBag) -> None:
-        """Held-out accuracy, into the bag."""
-        with self.timed("time/eval"), parallel.unsharded(self.policy.net):
-            self.heldout.run(self.policy, self.sampler, self.rewards, self.trainer.datamodule.heldout_share(), self.seed, bag)
+    def evaluate(self) -> dict[str, float]:
+        """Held-out accuracy, and the time it took."""
+        bag = MetricBag()
+        prompts = self.trainer.datamodule.heldout_share()
+        with self.timed("time/eval"), parallel.unsharded(self.policy.net), self.signals.stage(self.device):
+            self.heldout.run(self.policy, self.sampler, self.rewards, prompts, self.seed, bag)
+        return bag.reduce() | self.recorder.take_time("time/eval")
 
     def on_train_start(self) -> None:
-        """Take optimizer and callbacks back, or evaluate the start."""
+        """Take optimizer and callbacks back and finish an interrupted evaluation, or evaluate the start."""
+        pending = None
         if self._checkpoint is not None:
             checkpoint.restore_training(self, self._checkpoint)
+            pending = self._checkpoint.state["pending"]
+            self._checkpoint = None  # its weights need not stay in memory
         self.recorder.start(self)
-        if self.rl_step == 0 and self.heldout is not None:
-            bag = MetricBag()
-            self.evaluate(bag)
-            self.emit(bag.reduce())
+        self.signals.install()
+        self.boundary = checkpoint.plain_state(self, pending)
+        if pending is not None:
+            self.finish_step(pending)
+        elif self.rl_step == 0 and self.heldout is not None:
+            self.emit(self.evaluate())
 
-    def finish_step(self, bag: MetricBag) -> None:
-        """Reduce the step's numbers over processes, show them to the schedules, log them."""
-        metrics = self.recorder.finish(bag, self)
+    def finish_step(self, metrics: dict[str, float]) -> None:
+        """Evaluate when due, show the step's numbers to the schedules, log them."""
+        if self.heldout is not None and self.heldout.due(self.clock):
+            self.boundary = checkpoint.plain_state(self, pending=metrics)
+            metrics = metrics | self.evaluate()
         for _, part in self.describe(1).components():
             if isinstance(part, Schedule):
                 part.observe(metrics)
         self.emit(metrics)
+        self.boundary = checkpoint.plain_state(self)
 
     def emit(self, metrics: dict[str, float]) -> None:
         """Give the numbers of ``rl_step`` finished steps to every logger and callback."""
@@ -464,6 +534,7 @@ class LitGroupRL(L.LightningModule):
     def timed(self, tag: str) -> Iterator[None]:
         """Add the seconds of a stage to the step's times."""
         began = time.perf_counter()
+        PULSE.at(tag.removeprefix("time/"), f"RL step {self.rl_step + 1}")
         yield
         self.recorder.add_time(tag, time.perf_counter() - began)
 
@@ -495,7 +566,8 @@ class LitGroupRL(L.LightningModule):
     def component_state(self) -> dict[str, Any]:
         """Counters and the memory of components that are not models, as plain data."""
         parts = {p: c.state_dict() for p, c in self.describe(1).components() if not isinstance(c, nn.Module)}
-        return {"parts": {p: s for p, s in parts.items() if s}, "recorder": self.recorder.state_dict(), "monitor": self.monitor.state_dict()}
+        own = {"recorder": self.recorder, "monitor": self.monitor, "numbers": self.numbers}
+        return {"parts": {p: s for p, s in parts.items() if s}} | {name: one.state_dict() for name, one in own.items()}
 
     def load_component_state(self, state: dict[str, Any]) -> None:
         """Take back what ``component_state`` gave."""
@@ -504,6 +576,7 @@ class LitGroupRL(L.LightningModule):
                 part.load_state_dict(state["parts"][path])
         self.recorder.load_state_dict(state["recorder"])
         self.monitor.load_state_dict(state["monitor"])
+        self.numbers.load_state_dict(state["numbers"])
 
 
 def trainable(net: nn.Module | None) -> list[nn.Parameter]:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, StrategyRegistry
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from lit_group_rl.functional.collectives import rank
 
 
 class FSDP2Strategy(ModelParallelStrategy):
@@ -23,14 +32,38 @@ class FSDP2Strategy(ModelParallelStrategy):
 
     strategy_name = "fsdp2"
 
-    def __init__(self, timeout_seconds: int = 1800) -> None:
-        """``timeout_seconds``: a collective that waits longer fails; must exceed the slowest rollout's lead."""
+    def __init__(
+        self,
+        compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+        reduce_dtype: Literal["float32", "bfloat16"] = "float32",
+        cpu_offload: bool = False,
+        timeout_seconds: int = 1800,
+    ) -> None:
+        """Weights, gradients and optimizer stay in the policy's own dtype, whatever is computed with.
+
+        Args:
+            compute_dtype: Of the gathered weights and the activations; leave trainer.precision at 32.
+            reduce_dtype: In which gradients are added up.
+            cpu_offload: Keep the shards in host memory; the optimizer then runs there.
+            timeout_seconds: A collective that waits longer fails; must exceed the slowest rollout's lead.
+        """
         super().__init__(
             data_parallel_size=1,
             tensor_parallel_size=1,
             save_distributed_checkpoint=False,
             timeout=timedelta(seconds=timeout_seconds),
         )
+        self.compute_dtype, self.reduce_dtype, self.cpu_offload = compute_dtype, reduce_dtype, cpu_offload
+
+    def shard(self, net: nn.Module) -> None:
+        """Shard one model over all processes, in place."""
+        compute = getattr(torch, self.compute_dtype)
+        own = next(net.parameters()).dtype
+        precision = MixedPrecisionPolicy(
+            param_dtype=None if compute == own else compute, reduce_dtype=getattr(torch, self.reduce_dtype)
+        )
+        offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if self.cpu_offload else OffloadPolicy()
+        shard(net, self.device_mesh["data_parallel"], precision, offload)
 
     def setup_environment(self) -> None:
         """Shard over all processes of all nodes."""
@@ -42,14 +75,23 @@ if "fsdp2" not in StrategyRegistry:
     StrategyRegistry.register("fsdp2", FSDP2Strategy, description="FSDP2 over all processes")
 
 
-def shard(net: nn.Module, mesh: Any) -> None:
-    """Shard every decoder layer (transformers names the class) and the rest, in place."""
+def shard(net: nn.Module, mesh: Any, policy: MixedPrecisionPolicy, offload: OffloadPolicy) -> None:
+    """Shard every decoder layer (transformers names the class), frozen language models inside, and the rest, in place."""
     names = {n for m in net.modules() for n in (getattr(m, "_no_split_modules", None) or ())}
-    for module in net.modules():
-        if type(module).__name__ in names:
-            fully_shard(module, mesh=mesh, reshard_after_forward=True)
     # the root keeps its own parameters gathered by default; then later updates would mix plain and sharded tensors
-    fully_shard(net, mesh=mesh, reshard_after_forward=True)
+    options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": True, "mp_policy": policy, "offload_policy": offload}
+    for module in [*net.modules()]:
+        if type(module).__name__ in names:
+            fully_shard(module, **options)
+    for module in [*net.modules()][1:]:
+        if _writes(module):
+            fully_shard(module, **options)
+    fully_shard(net, **options)
+
+
+def _writes(module: nn.Module) -> bool:
+    """A frozen language model inside an auxiliary model: it is there to generate, alone."""
+    return hasattr(module, "generation_config") and not any(p.requires_grad for p in module.parameters())
 
 
 def is_sharded(net: nn.Module | None) -> bool:
@@ -58,22 +100,37 @@ def is_sharded(net: nn.Module | None) -> bool:
 
 
 @contextmanager
-def unsharded(*nets: nn.Module | None) -> Iterator[None]:
-    """Hold whole weights on every process, so that processes need not stay in step.  Entering is a collective."""
-    roots = [net for net in nets if isinstance(net, FSDPModule)]
-    parts = [m for root in roots for m in root.modules() if isinstance(m, FSDPModule)]
-    for root in roots:
-        root._get_fsdp_state()._lazy_init()  # otherwise the first inner forward would take itself for the root
+def unsharded(root: nn.Module | None, only: Callable[[nn.Module], bool] = lambda module: True) -> Iterator[None]:
+    """Hold whole weights on every process, so that processes need not stay in step.  Entering is a collective.
+
+    ``only`` chooses modules inside ``root``, with all that is below them.  Nothing may be written to the weights.
+    """
+    if not isinstance(root, FSDPModule):
+        yield
+        return
+    root._get_fsdp_state()._lazy_init()  # otherwise the first inner forward would take itself for the root
+    chosen = [m for m in root.modules() if isinstance(m, FSDPModule) and only(m)]
+    parts = list(dict.fromkeys(p for m in chosen for p in m.modules() if isinstance(p, FSDPModule)))
     for part in parts:
         part.unshard()
-    for root in roots:
-        root.set_reshard_after_forward(False)
+        part.set_reshard_after_forward(False, recurse=False)
     try:
         yield
     finally:
         for part in parts:
             part.set_reshard_after_forward(True, recurse=False)
             part.reshard()
+
+
+def writers_unsharded(model: nn.Module) -> Any:
+    """The frozen language models inside an auxiliary model hold whole weights: what they write ends anywhere."""
+    return unsharded(model, only=_writes)
+
+
+def prepare_ddp(strategy: Any, several_models: bool) -> None:
+    """Models that learn in turns leave parameters without a gradient, for which DDP would wait."""
+    if isinstance(strategy, DDPStrategy) and several_models:
+        strategy._ddp_kwargs.setdefault("find_unused_parameters", True)
 
 
 @contextmanager
@@ -101,6 +158,49 @@ def load_full_state(module: nn.Module, state: dict[str, Tensor]) -> None:
         set_model_state_dict(module, state, options=StateDictOptions(full_state_dict=True))
     else:
         module.load_state_dict(state)
+
+
+def full_optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """An optimizer's memory by parameter name, whole, on the CPU; empty but on the first process.  A collective.
+
+    torch's own collector makes a step to fill an empty memory, and the run would no longer be the one without a save.
+    """
+    names = {p: n for n, p in module.named_parameters()}
+    state = {}
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            held = {k: _on_cpu(v) for k, v in optimizer.state.get(p, {}).items()}
+            if held and rank() == 0:
+                state[names[p]] = held
+    groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    return {"state": state, "groups": groups, "defaults": dict(optimizer.defaults)}
+
+
+def load_full_optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Put an optimizer's memory back.  Options that differ from the saved run's stay as they are now given."""
+    names = {p: n for n, p in module.named_parameters()}
+    optimizer.state.clear()
+    for group, old in zip(optimizer.param_groups, saved["groups"], strict=True):
+        for p in group["params"]:
+            if names[p] in saved["state"]:
+                optimizer.state[p] = {k: _like(v, p) for k, v in saved["state"][names[p]].items()}
+        if dict(optimizer.defaults) == saved["defaults"]:
+            group.update(old)
+
+
+def _on_cpu(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return whole(value).detach().to("cpu", copy=True)
+
+
+def _like(value: Any, parameter: nn.Parameter) -> Any:
+    """A saved value as the optimizer holds it beside this parameter: spread alike, or small and where it was."""
+    if not isinstance(value, Tensor) or value.shape != parameter.shape or value.dim() == 0:
+        return value.clone() if isinstance(value, Tensor) else value
+    if isinstance(parameter, DTensor):
+        return distribute_tensor(value.to(parameter.device), parameter.device_mesh, parameter.placements)
+    return value.to(parameter.device, copy=True)
 
 
 def whole(value: Tensor) -> Tensor:

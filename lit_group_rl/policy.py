@@ -93,6 +93,13 @@ class HFPolicy(nn.Module, Component):
             assert self.net is not None
             self.reference = copy.deepcopy(self.net).requires_grad_(False)
 
+    def reference_weights(self) -> dict[str, Tensor]:
+        """The frozen weights that ``reference_logp`` uses."""
+        assert self.net is not None
+        if self.reference is not None:
+            return dict(self.reference.named_parameters())
+        return {n: p for n, p in self.net.named_parameters() if not p.requires_grad}
+
     def _source(self) -> str:
         if not self.path.startswith(PACKAGE_PREFIX):
             return self.path

@@ -54,6 +54,10 @@ class Recorder:
         """Add to a stage's seconds in this step."""
         self._times[tag] = self._times.get(tag, 0.0) + seconds
 
+    def take_time(self, tag: str) -> dict[str, float]:
+        """A stage's seconds, as a metric of their own."""
+        return {tag: self._times.pop(tag)}
+
     def finish(self, bag: MetricBag, module: LitGroupRL) -> dict[str, float]:
         """Close the step: the bag's numbers over processes, counters, times, schedules."""
         amounts = torch.tensor([float(self._step[n]) for n in COUNTERS], dtype=torch.float64, device=module.device)
@@ -100,8 +104,9 @@ class Recorder:
         return dict(self.totals)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take the counters back."""
+        """Take the counters back; what a broken-off step has counted is forgotten."""
         self.totals = {n: int(state[n]) for n in COUNTERS}
+        self._step, self._times = dict.fromkeys(COUNTERS, 0), {}
 
 
 def peak_memory_gb() -> float:

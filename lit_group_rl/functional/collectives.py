@@ -55,3 +55,9 @@ def all_objects(value: object) -> list[object]:
     out: list[object] = [None] * world_size()
     dist.all_gather_object(out, value)
     return out
+
+
+def barrier() -> None:
+    """Wait for all processes."""
+    if world_size() > 1:
+        dist.barrier()
