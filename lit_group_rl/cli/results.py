@@ -89,8 +89,8 @@ def table(records: Iterable[dict[str, Any]], steps: int) -> str:
     lines = [
         f"Held-out accuracy (greedy) before and after {steps} RL steps on the embedded policy and data, mean ±",
         "standard deviation over seeds. Seconds are those of one CPU core per RL step, held-out evaluations included.",
-        "Finite: no update of any seed had a loss or gradient that is not a number. Recipes differ in learning rate and",
-        "in updates per step, so this says that each one trains, not which is better.",
+        "Finite: no update of any seed had a loss or gradient that is not a number. Recipes differ in learning rate",
+        "and in updates per step, so this says that each one trains, not which is better.",
         "",
         "| recipe | seeds | start | end | gain, worst seed | seconds per step | finite |",
         "|---|---|---|---|---|---|---|",
