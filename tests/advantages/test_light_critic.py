@@ -5,11 +5,11 @@ import math
 
 import pytest
 import torch
-from tests.builders import make_batch
 
 from lit_group_rl.advantages import GAE, GroupRelative, LightCriticBaseline
 from lit_group_rl.critics import LightCritic
 from lit_group_rl.types import Recipe
+from tests.builders import make_batch
 
 SCORES, GROUPS = [0.9, 0.1, 0.5, 0.2, 0.0, 1.0, 0.3, 0.3], [0, 0, 0, 0, 1, 1, 1, 1]
 
