@@ -1,0 +1,1 @@
+"""Side-by-side benchmark against TRL, scaling curves, micro-benchmarks."""
