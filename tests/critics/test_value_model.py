@@ -94,7 +94,7 @@ class WithTargets(GroupRelative):
 def test_only_a_joint_trunk_lets_the_critic_move_the_policy(trunk, moves):
     watch = Watch()
     critic = ValueModel(trunk=trunk, learning_rate=1e-2)
-    module, log = fit(
+    _, log = fit(
         critic=critic, advantage=WithTargets(), rewards={"one": Constant()}, steps=3, callbacks=[watch], minibatches=2
     )
     # the head starts at zero, so the trunk feels it from the second update on
