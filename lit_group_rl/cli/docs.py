@@ -1,4 +1,4 @@
-"""The generated parts of the documentation: ``python -m lit_group_rl.cli.docs`` writes them, ``--check`` compares.
+"""The generated parts of the documentation: ``python -m lit_group_rl.cli.docs`` writes those that are out of date.
 
 A generated part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; docs/components.md is one as a whole.
 Read from the recipes and docstrings, without torch.
@@ -232,22 +232,18 @@ def generated() -> dict[str, str]:
     return made
 
 
-def main(argv: Sequence[str]) -> int:
-    """Write what is out of date, or with --check only name it; 1 if there was any."""
+def main() -> int:
+    """Write what is out of date."""
     if not (ROOT / "pyproject.toml").is_file():
         print("docs: there is nothing to write beside an installed package. Run it in a checkout", file=sys.stderr)
         return 2
-    stale = []
     for file, text in generated().items():
         path = ROOT / file
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            stale.append(file)
-            if "--check" not in argv:
-                path.write_text(text, encoding="utf-8")
-    for file in stale:
-        print(f"{file} {'is out of date' if '--check' in argv else 'written'}")
-    return int(bool(stale) and "--check" in argv)
+            path.write_text(text, encoding="utf-8")
+            print(f"{file} written")
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
