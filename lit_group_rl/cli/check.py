@@ -98,7 +98,7 @@ def _data(module: Any, data: Any, report: Report) -> None:
     data.setup()
     module.policy.load()
     heldout_texts = {repr(p.text) for p in data.heldout}
-    some = [data.train[i] for i in range(0, len(data.train), max(1, len(data.train) // 2000))]
+    some = [data.train[i] for i in range(0, len(data.train), max(1, len(data.train) // 1000))]
     shared = sum(repr(p.text) in heldout_texts for p in some)
     lengths = [(len(module.policy.encode(p)), p) for p in (*some, *data.heldout)]
     longest, which = max(lengths, key=lambda pair: pair[0])

@@ -13,12 +13,12 @@ from lit_group_rl.rewards.runner import RewardMonitor, score_rewards
 from lit_group_rl.schedules.base import Clock
 from lit_group_rl.types import RolloutBatch
 
-FIRST_LOOK = ((5_000_000, 64), (50_000_000, 16), (float("inf"), 4))
+FIRST_LOOK = ((5_000_000, 64), (50_000_000, 16), (float("inf"), 2))
 """(parameters below, prompts): few enough for seconds on a CPU."""
 
 
 def first_look(module: Any, data: Any, device: torch.device, report: Report) -> None:
-    """Sample, score and score again with gradient once; tell what there is to learn from, and what a run costs."""
+    """Sample and score once; tell what there is to learn from, and what a run costs."""
     policy, clock = module.policy, Clock(0, module.steps)
     policy.net.to(device)
     parameters = sum(p.numel() for p in policy.net.parameters())
@@ -35,12 +35,13 @@ def first_look(module: Any, data: Any, device: torch.device, report: Report) -> 
     score_rewards(module.rewards, batch, clock, module.seed, RewardMonitor())
     scoring = time_of()
     time_of = stopwatch()
-    policy.score(batch).logp.sum().backward()
-    training = time_of()
-    policy.net.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        policy.score(batch)
+    forward = time_of()
     _report_signal(batch, report)
-    passes = module.ppo_epochs + (len(module.describe(1).needs("ref_logp")) > 0) / 3
-    step = (sampling + scoring + passes * training) * data.prompts_per_step / count
+    # a backward pass costs about two forward passes
+    passes = 3 * module.ppo_epochs + bool(module.describe(1).needs("ref_logp"))
+    step = (sampling + scoring + passes * forward) * data.prompts_per_step / count
     _report_plan(module, data, parameters, step, report)
 
 
