@@ -18,8 +18,18 @@ from lit_group_rl.tiny import TINY_FOLDER
 
 RECIPES = sorted(catalog.files("recipes"))
 SLOTS = [s for s in yaml.safe_load(catalog.files("recipes")["grpo"].read_text())["model"] if s in catalog.slots()]
-EXTRA = {"pass_at_k": ["--model.advantage.k=2"]}
-"""Of the overlay's group of 4 there is one subset of 4, which prefers nobody."""
+EXTRA = {
+    # of the overlay's group of 4 there is one subset of 4, which prefers nobody
+    "pass_at_k": ["--model.advantage.k=2"],
+    # in two steps another model must learn and then the policy too
+    "vc_ppo": ["--model.update_schedule.steps=1"],
+    "vapo": ["--model.update_schedule.steps=1"],
+    "dapo_dual_agent": [
+        "--model.update_schedule.warm_up.evaluator=0",
+        "--model.update_schedule.cycle=[[evaluator,1],[policy,1]]",
+    ],
+}
+"""What the smoke overlay needs beside it."""
 NOTES = {
     "gspo_supervised",
     "gspo_stochastic",
