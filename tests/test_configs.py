@@ -1,0 +1,121 @@
+"""Overlays fit every recipe and name no algorithm; options that classes of a slot share."""
+
+import importlib.util
+import itertools
+
+import pytest
+import yaml
+
+from lit_group_rl.cli import catalog, run
+from lit_group_rl.cli.compose import class_of, compose, is_component, options_of
+from lit_group_rl.cli.precheck import check_names
+
+RECIPES, OVERLAYS = catalog.files("recipes"), catalog.files("configs")
+WHAT_AN_OVERLAY_MAY_SET = {
+    "steps": None, "seed": None, "data": None, "trainer": None,
+    "model": {"policy", "sampler", "rewards", "heldout", "learning_rate", "micro_batch_tokens"},
+}  # fmt: skip
+"""Which model, which data, how big; of the model's options those that are not the algorithm."""
+SAMPLE = ("grpo", "dapo_dual_agent")
+"""Recipes that each overlay is parsed with, types and all; with scale/smoke every recipe is trained elsewhere."""
+SIZE_OF_A_MODEL = "limits of models of different size"
+PAPER = "each the value of its own paper"
+MEANING = "the same word for different quantities"
+SHARED = {
+    ("sampler", "group_size"): "a reference answer is alone",
+    ("rewards", "weight"): "form and agreement are side terms, the answer is the aim",
+    ("rewards", "max_tokens"): SIZE_OF_A_MODEL,
+    ("rewards", "batch_size"): SIZE_OF_A_MODEL,
+    ("rewards", "device"): "an encoder is small, a reward model goes where the policy is",
+    ("advantage", "ddof"): PAPER,
+    ("advantage", "eps"): PAPER,
+    ("advantage", "divide_by_std"): PAPER,
+    ("clip_policy", "cap"): MEANING,
+    ("clip_policy", "high"): PAPER,
+    ("clip_policy", "low"): PAPER,
+    ("clip_policy", "decay"): "quantiles are taken of the step, moments need a memory",
+    ("shapers", "coef"): MEANING,
+    ("loss_weights", "share"): PAPER,
+    ("aux_losses", "coef"): PAPER,
+    ("source", "level"): "each task has levels of its own",
+    ("source", "train_size"): "ready tasks are costlier to make",
+    ("source", "chat"): "made for instruction-tuned models, or as the file is",
+    ("source", "config"): MEANING,
+    ("schedule", "start"): MEANING,
+    ("schedule", "high"): MEANING,
+    ("schedule", "metric"): "what each controls",
+}
+"""Option names that classes of one slot share with unequal defaults, and why: a reader takes the default of one for that
+of the other, so a new pair has to be meant.  Nothing is carried over when the class changes."""
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_overlay_fits_every_recipe(overlay):
+    for recipe in RECIPES:
+        check_names(compose([recipe, overlay]))
+
+
+@pytest.mark.parametrize(
+    "pair", [p for p in itertools.permutations(OVERLAYS, 2) if p[0].split("/")[0] != p[1].split("/")[0]]
+)
+def test_overlays_of_different_kinds_go_together(pair):
+    check_names(compose(["grpo", *pair]))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overlay"), [p for p in itertools.product(SAMPLE, OVERLAYS) if p[1] != "scale/smoke"]
+)
+def test_the_parser_takes_every_overlay(recipe, overlay, monkeypatch):
+    from lit_group_rl.cli.lightning_cli import parse
+
+    if overlay == "data/reasoning_gym" and importlib.util.find_spec("reasoning_gym") is None:
+        pytest.skip("the extra reasoning-gym is not installed")
+    config = compose([recipe, overlay])
+    parsed = parse(run.prepare([recipe, overlay])).config
+    # a value of the overlay arrives: the parser has read the file, not only accepted it
+    policy = config.at("model.policy")
+    assert parsed.model.policy.class_path.rsplit(".", 1)[-1] == class_of(policy).rsplit(".", 1)[-1]
+    assert parsed.data.source.class_path.rsplit(".", 1)[-1] == class_of(config.at("data.source")).rsplit(".", 1)[-1]
+    for name, value in options_of(config.at("data.source")).items():
+        assert parsed.data.source.init_args[name] == value
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_an_overlay_names_no_algorithm(overlay):
+    values = yaml.safe_load(OVERLAYS[overlay].read_text(encoding="utf-8"))
+    assert set(values) <= set(WHAT_AN_OVERLAY_MAY_SET)
+    model = values.get("model") or {}
+    assert set(model) <= WHAT_AN_OVERLAY_MAY_SET["model"]
+    assert "sampler" not in model or not is_component(model["sampler"])
+
+
+def test_an_overlay_that_brings_a_class_gives_every_option_of_it():
+    # so that what it means does not depend on the recipe under it
+    for name, path in OVERLAYS.items():
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        parts = [*((values.get("model") or {}).get("rewards") or {}).values(), (values.get("data") or {}).get("source")]
+        for part in parts:
+            if is_component(part):
+                entry = catalog.find(class_of(part))
+                assert set(options_of(part)) >= set(entry.options) - {"solved_at", "range"}, f"{name}: {entry.name}"
+
+
+def test_shared_option_names_have_equal_defaults_or_a_reason():
+    found = set()
+    for slot in catalog.slots():
+        defaults = {}
+        for name in catalog.names(slot):
+            for option in catalog.entry(name).options.values():
+                if option.default is not catalog.REQUIRED:
+                    defaults.setdefault(option.name, set()).add(repr(option.default))
+        found |= {(slot, option) for option, values in defaults.items() if len(values) > 1}
+    assert found - set(SHARED) == set()
+    assert set(SHARED) - found == set(), "no longer needed"
+
+
+def test_all_recipes_name_the_slots_in_the_same_order():
+    order = list(yaml.safe_load(RECIPES["grpo"].read_text(encoding="utf-8"))["model"])
+    for name, path in RECIPES.items():
+        keys = list(yaml.safe_load(path.read_text(encoding="utf-8"))["model"])
+        assert [k for k in order if k in keys] == [k for k in keys if k in order], name
+        assert set(order) - set(keys) <= {"optimizer"}, name
