@@ -45,8 +45,8 @@ SHARED = {
     ("schedule", "high"): MEANING,
     ("schedule", "metric"): "what each controls",
 }
-"""Option names that classes of one slot share with unequal defaults, and why: a reader takes the default of one for that
-of the other, so a new pair has to be meant.  Nothing is carried over when the class changes."""
+"""Option names that classes of one slot share with unequal defaults, and why: a reader takes the default of one for
+that of the other, so a new pair has to be meant.  Nothing is carried over when the class changes."""
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
