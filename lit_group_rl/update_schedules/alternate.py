@@ -17,10 +17,10 @@ class Alternate(UpdateSchedule):
     warm_up {evaluator: 3}, cycle [[evaluator, 1], [policy, 2]]  ->  E E E  E P P  E P P ...
     """
 
+    cycle: list[tuple[str, int]]
+    """[model, RL steps] in turn."""
     warm_up: dict[str, int] = field(default_factory=dict)
     """Model -> RL steps in which it learns alone before the first cycle."""
-    cycle: list[tuple[str, int]] = field(default_factory=lambda: [("evaluator", 1), ("policy", 1)])
-    """[model, RL steps] in turn."""
 
     def __post_init__(self) -> None:
         names = [*self.warm_up, *(name for name, _ in self.cycle)]

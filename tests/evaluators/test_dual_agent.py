@@ -34,7 +34,7 @@ def run(evaluator, steps=3, prompts=4, **changes):
     parts = {
         "evaluator": evaluator,
         "rewards": {"digits": Anchor(), "evaluator": EvaluatorScore()},
-        "update_schedule": Alternate({"evaluator": steps}, [("policy", 1)]),
+        "update_schedule": Alternate([("policy", 1)], {"evaluator": steps}),
         "data": PromptData(Addition(level=1), prompts_per_step=prompts, heldout_size=8, seed=1),
         "steps": steps,
     }
@@ -135,7 +135,7 @@ class Weights(RunCallback):
 def test_the_weights_that_score_follow_once_per_step_in_which_it_learned():
     seen = Weights()
     run(agent(ema=0.75), steps=5, callbacks=[seen], minibatches=2,
-        update_schedule=Alternate({"evaluator": 2}, [("policy", 2), ("evaluator", 1)]))  # fmt: skip
+        update_schedule=Alternate([("policy", 2), ("evaluator", 1)], {"evaluator": 2}))  # fmt: skip
     start = seen.average[1]  # moved at the next rollout only
     second = 0.75 * start + 0.25 * seen.live[1]
     torch.testing.assert_close(seen.average[2], second)
@@ -203,7 +203,7 @@ def test_the_loss_is_the_mean_cross_entropy_with_smoothed_labels():
 
 def test_buffer_and_average_survive_an_interruption(tmp_path):
     def parts():
-        turns = Alternate({"evaluator": 1}, [("policy", 1), ("evaluator", 1)])
+        turns = Alternate([("policy", 1), ("evaluator", 1)], {"evaluator": 1})
         return {"evaluator": agent(label_rate=0.7), "update_schedule": turns}
 
     def saved(name, every=1):
@@ -220,7 +220,7 @@ def test_buffer_and_average_survive_an_interruption(tmp_path):
 
 
 def test_the_generator_learns_from_the_soft_reward_alone():
-    module, log = run(agent(), steps=3, update_schedule=Alternate({}, [("policy", 1), ("evaluator", 1)]))
+    module, log = run(agent(), steps=3, update_schedule=Alternate([("policy", 1), ("evaluator", 1)]))
     fresh = CharPolicy(hidden_size=32, layers=1, heads=2, context_tokens=32)
     fresh.load()
     moved = weights(module) - torch.cat([p.detach().flatten() for p in fresh.net.parameters()])

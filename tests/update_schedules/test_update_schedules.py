@@ -21,7 +21,7 @@ def test_the_critic_learns_alone_first():
 
 
 def test_several_warm_ups_come_in_order():
-    schedule = Alternate({"critic": 1, "evaluator": 2}, [("policy", 2), ("evaluator", 1)])
+    schedule = Alternate([("policy", 2), ("evaluator", 1)], {"critic": 1, "evaluator": 2})
     names = [next(iter(schedule.active(Clock(step, 9)))) for step in range(8)]
     assert names == ["critic", "evaluator", "evaluator", "policy", "policy", "evaluator", "policy", "policy"]
 
@@ -39,7 +39,7 @@ def test_several_warm_ups_come_in_order():
 )
 def test_bad_turns_are_refused(options, named):
     with pytest.raises(ValueError, match=rf"Alternate\({named}="):
-        Alternate(**options)
+        Alternate(**({"cycle": [("policy", 1)]} | options))
     with pytest.raises(ValueError, match="steps"):
         CriticWarmUp(-1)
 
@@ -48,7 +48,7 @@ def test_a_model_that_is_missing_or_never_learns_is_found_before_the_run():
     def problems(schedule, **parts):
         return [p.field for p in schedule.checks(Recipe(parts, 4, 4, 1))]
 
-    turns = Alternate({}, [("evaluator", 1), ("policy", 1)])
+    turns = Alternate([("evaluator", 1), ("policy", 1)])
     assert problems(turns, evaluator=None) == ["model.update_schedule"]
     assert problems(turns, evaluator=DualAgent()) == []
     assert problems(turns, evaluator=DualAgent(), critic=LightCritic()) == ["model.update_schedule.cycle"]
@@ -82,7 +82,7 @@ def test_the_frozen_agent_stays_bit_identical_with_its_adam_moments():
     fit(
         evaluator=DualAgent(yes="y", no="n", learning_rate=1e-3, max_accuracy=1.0),
         rewards={"digits": Digits(), "evaluator": EvaluatorScore()},
-        update_schedule=Alternate({"evaluator": 1}, [("policy", 2), ("evaluator", 2)]),
+        update_schedule=Alternate([("policy", 2), ("evaluator", 2)], {"evaluator": 1}),
         steps=6,
         callbacks=[snapshots],
         optimizer=lambda groups: torch.optim.AdamW(groups, weight_decay=0.1),
