@@ -1,6 +1,6 @@
 """One side of the comparison on one workload; prints one JSON line.
 
-    python -m benchmarks.side ours|trl W1 --cycles 4 [--flops]
+python -m benchmarks.side ours|trl W1 --cycles 4 [--flops]
 """
 
 from __future__ import annotations

@@ -28,25 +28,42 @@ def minibatches(batch: RolloutBatch, count: int, *key: object) -> list[Tensor]:
     return [torch.isin(batch.group_ids, part.to(batch.group_ids.device)).nonzero().squeeze(1) for part in parts]
 
 
-def microbatches(batch: RolloutBatch, max_tokens: int, *, whole_groups: bool) -> list[Tensor]:
-    """Row indices packed under ``max_tokens`` padded tokens, longest first; at least one row (or group) each.
+def microbatches(
+    batch: RolloutBatch, max_tokens: int, *, whole_groups: bool, shared_prompts: bool = False
+) -> list[Tensor]:
+    """Row indices packed under ``max_tokens`` tokens, longest first; at least one row (or group) each.
 
-    Every process gets the same number of micro-batches: empty ones are added, as sharded forwards must come in step.
+    With ``shared_prompts`` a prompt counts once for its rows, which then stay together, and nothing is padded;
+    otherwise every row counts as long as the longest.  Every process gets the same number of micro-batches: empty ones
+    are added, as sharded forwards must come in step.
     """
     device = batch.mask.device
-    length = (batch.prompt_mask.sum(1) + batch.lengths).tolist()
-    unit = group_index(batch.group_ids)[0].tolist() if whole_groups else range(len(batch))
-    units: dict[int, list[int]] = {}
-    for row, u in enumerate(unit):
-        units.setdefault(u, []).append(row)
+    prompt, own = batch.prompt_mask.sum(1).tolist(), batch.lengths.tolist()
+    group = group_index(batch.group_ids)[0].tolist()
+    members: dict[int, list[int]] = {}
+    for row, g in enumerate(group):
+        members.setdefault(g, []).append(row)
+    units = list(members.values())
+    if not whole_groups:
+        if shared_prompts:
+            units.sort(key=lambda rows: -max(own[r] for r in rows))
+            units = [[r] for rows in units for r in sorted(rows, key=lambda r: -own[r])]
+        else:
+            units = [[r] for rows in units for r in rows]
+    if whole_groups or not shared_prompts:
+        units.sort(key=lambda rows: -max(prompt[r] + own[r] for r in rows))
+
+    def cost(rows: list[int]) -> int:
+        if shared_prompts:
+            return sum(own[r] for r in rows) + sum({group[r]: prompt[r] for r in rows}.values())
+        return len(rows) * max(prompt[r] + own[r] for r in rows)
+
     packs: list[list[int]] = []
-    width = 0
-    for rows in sorted(units.values(), key=lambda rows: -max(length[r] for r in rows)):
-        if packs and width * (len(packs[-1]) + len(rows)) <= max_tokens:
+    for rows in units:
+        if packs and cost(packs[-1] + rows) <= max_tokens:
             packs[-1] += rows
         else:
             packs.append(list(rows))
-            width = max(length[r] for r in rows)
     most = int(all_max(torch.tensor(len(packs), device=device)))
     packs += [[]] * (most - len(packs))
     return [torch.tensor(sorted(pack), dtype=torch.long, device=device) for pack in packs]
@@ -78,18 +95,22 @@ def counts(masks: list[Tensor], group_ids: Tensor) -> list[Counts]:
     table = torch.zeros(len(masks), 3, dtype=torch.float64, device=group_ids.device)
     for i, mask in enumerate(masks):
         rows = mask.any(1)
-        table[i] = torch.stack([mask.sum(), rows.sum(), torch.tensor(len(torch.unique(group_ids[rows])), device=mask.device)])
+        table[i] = torch.stack(
+            [mask.sum(), rows.sum(), torch.tensor(len(torch.unique(group_ids[rows])), device=mask.device)]
+        )
     return [Counts(*row) for row in all_sum(table).tolist()]
 
 
 @torch.no_grad()
-def in_parts(batch: RolloutBatch, max_tokens: int, function: Callable[[RolloutBatch], Tensor]) -> Tensor:
+def in_parts(
+    batch: RolloutBatch, max_tokens: int, function: Callable[[RolloutBatch], Tensor], *, shared_prompts: bool = False
+) -> Tensor:
     """A result [B, T] computed micro-batch by micro-batch, without gradient, float32.
 
     Every process calls ``function`` equally often, on a row without weight where it has none left.
     """
     out = torch.zeros(batch.mask.shape, device=batch.mask.device)
-    for index in microbatches(batch, max_tokens, whole_groups=False):
+    for index in microbatches(batch, max_tokens, whole_groups=False, shared_prompts=shared_prompts):
         part = function(batch.rows(index) if len(index) else weightless(batch))
         if len(index):
             out[index, : part.shape[1]] = part.detach().float()

@@ -48,7 +48,8 @@ from lit_group_rl.update_schedules.base import UpdateSchedule
 
 def adamw(parameters: Any) -> torch.optim.Optimizer:
     """The default optimizer: AdamW without weight decay, betas (0.9, 0.999)."""
-    return torch.optim.AdamW(parameters, weight_decay=0.0)
+    # fused: no copies of the weights while it steps
+    return torch.optim.AdamW(parameters, weight_decay=0.0, fused=True)
 
 
 class LitGroupRL(L.LightningModule):
@@ -102,7 +103,7 @@ class LitGroupRL(L.LightningModule):
             heldout: When and how held-out prompts are evaluated; null: never.
             ppo_epochs: Passes over a rollout.
             minibatches: Optimizer steps per pass, each over whole groups.
-            micro_batch_tokens: Padded tokens in memory at once; changes memory and speed, never the result.
+            micro_batch_tokens: Tokens in memory at once; changes memory and speed, never the result.
             learning_rate: Of the policy.
             optimizer: Optimizer class and its other options; its lr is set by learning_rate.
             max_grad_norm: Gradients of each model are scaled down to this norm; null: never.
@@ -325,7 +326,7 @@ class LitGroupRL(L.LightningModule):
             batch = self.sampler.sample(self.policy, prompts.prompts, prompts.positions, self.clock, self.seed)
         batch.seed = self.seed
         for model in self.models.values():
-            with parallel.writers_unsharded(model), seeded("annotate", self.seed, self.rl_step):
+            with seeded("annotate", self.seed, self.rl_step):
                 model.annotate(batch, self.policy)
         return batch.rows(torch.empty(0, dtype=torch.long, device=self.device)) if nothing else batch
 
@@ -376,7 +377,7 @@ class LitGroupRL(L.LightningModule):
         if any(part.whole_minibatch for part in (*self.loss_weights.values(), *auxes.values())):
             self._observe(batch, total, bag)
         batch = self._with_gradient(batch, bag)
-        packs = microbatches(batch, self.micro_batch_tokens, whole_groups=whole)
+        packs = microbatches(batch, self.micro_batch_tokens, whole_groups=whole, shared_prompts=self.policy.packs)
         nets = [self.policy.net, *self.models.values()]
         for i, index in enumerate(packs):
             micro = batch.rows(index) if len(index) else weightless(batch)  # another process has one more
@@ -471,7 +472,7 @@ class LitGroupRL(L.LightningModule):
 
     def in_parts(self, batch: RolloutBatch, function: Any) -> Tensor:
         """A [B, T] result computed micro-batch by micro-batch, without gradient."""
-        return in_parts(batch, self.micro_batch_tokens, function)
+        return in_parts(batch, self.micro_batch_tokens, function, shared_prompts=self.policy.packs)
 
     @property
     def _autocast(self) -> bool:

@@ -1,50 +1,57 @@
-"""Lay the completions of a prompt behind one copy of it, so that the prompt is computed once for several of them.
+"""Run all completions of a micro-batch through a model as one row of tokens, each prompt once and without padding.
 
-    [ prompt | completion 1 | completion 2 | ... ]      positions restart after the prompt in every completion
+    [ prompt 1 | prompt 2 | ... | completion 1 | completion 2 | ... ]      positions go on from the completion's prompt
 
-A completion sees the prompt and itself only.  The result is that of separate rows beyond rounding.
+Everything but attention works token by token and sees that row.  Attention puts the tokens back into rows: prompts
+attend to themselves, a completion to its prompt and itself.  The result is that of separate rows beyond rounding.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
-MAX_WIDTH = 4096
-"""Longest packed row: the mask is quadratic in it."""
+ATTENTION = "sdpa_packed"
+"""Our attention function among those of transformers: ``sdpa`` unless a packing is given."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Inputs of a forward over packed rows, and where each completion token's prediction comes out."""
+    """N tokens: those of P different prompts, then those of B completions but their last, and where they belong."""
 
     input_ids: Tensor
-    """[N, W]"""
-    attention_mask: Tensor
-    """[N, 1, W, W] additive, in the model's type."""
+    """[1, N]"""
     position_ids: Tensor
-    """[N, W]"""
+    """[1, N]"""
+    prompt_at: Tensor
+    """[P, S] places of the prompts' tokens in the row, right-padded with any place."""
+    prompt_places: Tensor
+    """[number of prompt tokens] the real ones among P * S."""
+    completion_at: Tensor
+    """[B, T - 1] places of the completions' tokens in the row, right-padded with any place."""
+    completion_places: Tensor
+    """[number of completion tokens] the real ones among B * (T - 1)."""
+    prompt_of: Tensor
+    """[B] which of the P prompts."""
+    sees: Tensor
+    """[B, 1, k (T - 1), S + T - 1] additive mask of a completion's tokens over its prompt and itself, k times: the
+    query heads that share a key head attend together."""
     predicts: Tensor
-    """[B, T] flat index into [N * W] of the state that predicts the token; 0 off the mask."""
+    """[B, T] place in the row of the state that predicts the token; 0 off the mask."""
 
 
-def members_per_row(prompt: int, completion: float, members: int, width: int, inner: int) -> int:
-    """How many completions to lay behind one prompt: the number with the least work per completion.
-
-    Work of a token: its matrix products, about 4 d^2 + 3 d f (``width`` d, ``inner`` f), and d per token it may see,
-    masked or not.  Long completions gain nothing and would pay for each other's squares.
-    """
-    linear = 4 * width**2 + 3 * width * inner
-
-    def work(k: int) -> float:
-        tokens = prompt + k * completion
-        return tokens * (linear + 2 * width * tokens) / k
-
-    fits = [k for k in range(1, members + 1) if k == 1 or prompt + k * completion <= MAX_WIDTH]
-    return min(fits, key=work)
+def _padded(lists: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(places [rows, longest] padded with 0, flat indices of the real ones)."""
+    width = max((len(x) for x in lists), default=0)
+    at, real = np.zeros((len(lists), width), dtype=np.int64), np.zeros((len(lists), width), dtype=bool)
+    for i, x in enumerate(lists):
+        at[i, : len(x)], real[i, : len(x)] = x, True
+    return at, real
 
 
 def pack(
@@ -52,100 +59,184 @@ def pack(
     prompt_mask: Tensor,
     completion_ids: Tensor,
     completion_mask: Tensor,
-    group_ids: Tensor,
+    group_ids: Tensor | None,
     dtype: torch.dtype,
-    width: int,
-    inner: int,
-) -> Packed | None:
-    """Packed inputs, or None where packing saves nothing.  Shapes as in :meth:`CausalNet.forward`; rows with equal
-    ``group_ids`` [B] have the same prompt."""
+    heads_per_key: int = 1,
+) -> Packed:
+    """Shapes as in :meth:`CausalNet.forward`; rows with equal ``group_ids`` [B] have the same prompt."""
+    device = prompt_ids.device
     prompts = [row[keep] for row, keep in zip(prompt_ids.cpu().numpy(), prompt_mask.cpu().numpy(), strict=True)]
     lengths = completion_mask.sum(1).tolist()
     completions = completion_ids.cpu().numpy()
-    groups: dict[int, list[int]] = {}
-    for row, g in enumerate(group_ids.tolist()):
-        groups.setdefault(g, []).append(row)
-    rows: list[list[int]] = []
-    for members in groups.values():
-        members = sorted(members, key=lambda r: lengths[r])
-        mean = sum(lengths[r] for r in members) / len(members)
-        k = members_per_row(len(prompts[members[0]]), mean, len(members), width, inner)
-        rows += [members[s : s + k] for s in range(0, len(members), k)]
-    if len(rows) == len(lengths):
-        return None
-    w = max(len(prompts[m[0]]) + sum(lengths[r] - 1 for r in m) for m in rows)
-    ids = np.zeros((len(rows), w), dtype=np.int64)
-    positions = np.zeros((len(rows), w), dtype=np.int64)
-    segment = np.full((len(rows), w), -1, dtype=np.int64)  # 0 the prompt, 1.. the completions, -1 unused
+    groups = list(range(len(prompts))) if group_ids is None else group_ids.tolist()
+    number = {g: i for i, g in enumerate(dict.fromkeys(groups))}
+    prompt_of = [number[g] for g in groups]
+    first_row = [groups.index(g) for g in number]
+    ids, positions, prompt_at, completion_at = [], [], [], []
     predicts = np.zeros(completions.shape, dtype=np.int64)
-    for j, members in enumerate(rows):
-        prompt = prompts[members[0]]
-        p = len(prompt)
-        ids[j, :p], positions[j, :p], segment[j, :p] = prompt, np.arange(p), 0
-        at = p
-        for m, row in enumerate(members, start=1):
-            n = lengths[row] - 1  # nothing follows the last token
-            ids[j, at : at + n] = completions[row, :n]
-            positions[j, at : at + n] = np.arange(p, p + n)
-            segment[j, at : at + n] = m
-            predicts[row, 0] = j * w + p - 1
-            predicts[row, 1 : n + 1] = j * w + np.arange(at, at + n)
-            at += n
-    device = prompt_ids.device
+    at = 0
+    for row in first_row:
+        ids.append(prompts[row])
+        positions.append(np.arange(len(prompts[row])))
+        prompt_at.append(np.arange(at, at + len(prompts[row])))
+        at += len(prompts[row])
+    for row, length in enumerate(lengths):
+        n = max(0, length - 1)  # nothing follows the last token
+        ids.append(completions[row, :n])
+        positions.append(len(prompts[row]) + np.arange(n))
+        completion_at.append(np.arange(at, at + n))
+        if length:
+            predicts[row, 0], predicts[row, 1:length] = prompt_at[prompt_of[row]][-1], completion_at[row]
+        at += n
+    own, own_real = _padded(completion_at)
+    shared, shared_real = _padded(prompt_at)
+    causal = np.tril(np.ones((own.shape[1], own.shape[1]), dtype=bool))
+    sees = np.concatenate(
+        [
+            np.broadcast_to(shared_real[prompt_of][:, None], (*own.shape, shared.shape[1])),
+            np.broadcast_to(causal, (len(own), *causal.shape)),
+        ],
+        axis=2,
+    )
+    blocked = torch.from_numpy(~np.tile(sees, (1, heads_per_key, 1))).to(device)[:, None]
+
+    def tensor(x: Any) -> Tensor:
+        return torch.as_tensor(x, dtype=torch.long, device=device)
+
     return Packed(
-        torch.from_numpy(ids).to(device),
-        _mask(torch.from_numpy(segment).to(device), dtype),
-        torch.from_numpy(positions).to(device),
-        torch.from_numpy(predicts).to(device),
+        tensor(np.concatenate(ids))[None],
+        tensor(np.concatenate(positions))[None],
+        tensor(shared),
+        tensor(shared_real.ravel().nonzero()[0]),
+        tensor(own),
+        tensor(own_real.ravel().nonzero()[0]),
+        tensor(prompt_of),
+        torch.zeros(blocked.shape, dtype=dtype, device=device).masked_fill(blocked, torch.finfo(dtype).min),
+        tensor(predicts),
     )
 
 
-def _mask(segment: Tensor, dtype: torch.dtype) -> Tensor:
-    """Additive mask [N, 1, W, W]: a token sees the prompt and its own completion, itself always, nothing later."""
-    query, key = segment[:, :, None], segment[:, None, :]
-    place = torch.arange(segment.shape[1], device=segment.device)
-    sees = ((key == query) | (key == 0)) & (place[:, None] >= place[None, :]) | torch.eye(
-        len(place), dtype=torch.bool, device=segment.device
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    packed: Packed | None = None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention of transformers' ``sdpa``, or over packed rows.  [1, H, N, d] -> [1, N, H, d]."""
+    if packed is None:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, softcap=softcap, **kwargs
+        )
+    if softcap is not None or kwargs.get("sliding_window") is not None or kwargs.get("position_bias") is not None:
+        raise ValueError("packed attention knows no caps, windows or biases")
+    q, k, v = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # [N, heads, d]
+    heads, width = q.shape[1:]
+    sharing = heads // k.shape[1]
+
+    def rows(x: Tensor, at: Tensor) -> Tensor:
+        """[N, H, d] -> [rows, H, places, d]."""
+        return x.flatten(1).index_select(0, at.flatten()).view(*at.shape, *x.shape[1:]).transpose(1, 2)
+
+    def tokens(x: Tensor, places: Tensor) -> Tensor:
+        """[rows, H, places, d] -> [tokens, H d]."""
+        return x.transpose(1, 2).reshape(-1, heads * width)[places]
+
+    prompt_k, prompt_v = rows(k, packed.prompt_at), rows(v, packed.prompt_at)
+    # padding comes last, so a causal mask keeps it from the real tokens
+    of_prompts = scaled_dot_product_attention(
+        rows(q, packed.prompt_at),
+        prompt_k.repeat_interleave(sharing, 1),
+        prompt_v.repeat_interleave(sharing, 1),
+        is_causal=True,
+        scale=scaling,
     )
-    return torch.zeros(sees.shape, dtype=dtype, device=segment.device).masked_fill(
-        ~sees, torch.finfo(dtype).min
-    )[:, None]
+    out = [tokens(of_prompts, packed.prompt_places)]
+    if len(packed.completion_places):
+        own_q = rows(q, packed.completion_at)
+        of_completions = scaled_dot_product_attention(
+            own_q.reshape(len(own_q), heads // sharing, -1, width),
+            torch.cat([prompt_k.index_select(0, packed.prompt_of), rows(k, packed.completion_at)], 2),
+            torch.cat([prompt_v.index_select(0, packed.prompt_of), rows(v, packed.completion_at)], 2),
+            attn_mask=packed.sees,
+            scale=scaling,
+        )
+        out.append(tokens(of_completions.reshape(own_q.shape), packed.completion_places))
+    return torch.cat(out).view(1, -1, heads, width), None
+
+
+def heads_per_key(model: nn.Module) -> int:
+    """Query heads per key head of a model."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_attention_heads", 1)
+    return heads // (getattr(config, "num_key_value_heads", None) or heads)
+
+
+def use_packing(model: nn.Module) -> None:
+    """Make :func:`attend` the attention of a model."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+    AttentionInterface.register(ATTENTION, attend)
+    AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+    model.set_attn_implementation(ATTENTION)
+
+
+def packed_states(base: nn.Module, packed: Packed) -> Tensor:
+    """[N, d] last states of the row's tokens."""
+    here = packed.sees.new_zeros(1, 1, 1, 1)  # a mask of four dimensions is handed through as it is
+    return base(
+        input_ids=packed.input_ids,
+        attention_mask=here,
+        position_ids=packed.position_ids,
+        use_cache=False,
+        packed=packed,
+    ).last_hidden_state[0]
 
 
 @torch.no_grad()
 def can_pack(model: nn.Module) -> bool:
-    """Whether packed rows give what separate rows give: tried on two completions of one prompt.
+    """Whether packed rows give what separate rows give: tried on two completions of one prompt and one of another.
 
-    Models with windowed or linear attention are left out by their configuration, as a short try cannot show a window.
+    Sets the model's attention to ours if so.  Models with windowed or linear attention are left out by their
+    configuration, as a short try cannot show a window.
     """
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     windowed = getattr(config, "sliding_window", None) is not None and getattr(config, "use_sliding_window", True)
     if kinds != {"full_attention"} or (windowed and not getattr(config, "layer_types", None)):
         return False
-    if getattr(config, "_attn_implementation", "eager") not in ("eager", "sdpa"):
+    if getattr(config, "_attn_implementation", None) == ATTENTION:
+        return True  # a copy of a model that was tried
+    if getattr(config, "_attn_implementation", None) != "sdpa":
         return False
-    device = next(model.parameters()).device
-    dtype = next(model.parameters()).dtype
-    prompt = torch.tensor([[0, 1, 2], [0, 1, 2]], device=device)
-    answer = torch.tensor([[1, 2, 0], [2, 1, 1]], device=device)
+    weight = model.get_input_embeddings().weight
+    if weight.is_meta:
+        return False
+    prompt = torch.tensor([[0, 1, 2], [2, 0, 1], [0, 1, 2]], device=weight.device)
+    answer = torch.tensor([[1, 2, 0], [2, 1, 1], [0, 0, 2]], device=weight.device)
     yes = torch.ones_like(prompt, dtype=torch.bool)
-    packed = pack(prompt, yes, answer, yes, torch.zeros(2, device=device), dtype, 10**6, 10**6)
-    assert packed is not None
+    packed = pack(prompt, yes, answer, yes, torch.tensor([0, 1, 0]), weight.dtype, heads_per_key(model))
     was_training = model.training
     model.eval()
+    plain = model.base_model(input_ids=torch.cat([prompt, answer[:, :-1]], 1), use_cache=False).last_hidden_state[:, 2:]
+    works = False
     try:
-        plain = model(input_ids=torch.cat([prompt, answer[:, :-1]], 1), use_cache=False).logits[:, 2:]
-        together = model(
-            input_ids=packed.input_ids,
-            attention_mask=packed.attention_mask,
-            position_ids=packed.position_ids,
-            use_cache=False,
-        ).logits
+        use_packing(model)
+        found = packed_states(model.base_model, packed)[packed.predicts]
+        loose = 1e-4 if weight.dtype == torch.float32 else 5e-2
+        works = torch.allclose(found.float(), plain.float(), atol=loose, rtol=loose)
     except (TypeError, ValueError, RuntimeError):
-        return False  # a forward that takes no such mask or positions
+        pass  # a forward that does not hand our arguments on to its attention
     finally:
         model.train(was_training)
-    found = together.flatten(0, 1)[packed.predicts]
-    loose = 1e-4 if dtype == torch.float32 else 5e-2
-    return torch.allclose(found.float(), plain.float(), atol=loose, rtol=loose)
+        if not works:
+            model.set_attn_implementation("sdpa")
+    return works

@@ -227,6 +227,12 @@ class HFPolicy(nn.Module, Component):
         return int(getattr(self.model.config, "max_position_embeddings", 0) or 1 << 30)
 
     @property
+    def packs(self) -> bool:
+        """Scoring computes a prompt once for all its completions and pads nothing."""
+        assert self.net is not None, "the policy is not loaded"
+        return self.net.can_pack
+
+    @property
     def hidden_width(self) -> int:
         """d, the width of the state that predicts a token."""
         return int(self.model.config.hidden_size)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lit_group_rl.functional.logprobs import head_logprobs, logprobs_from_logits
-from lit_group_rl.packing import can_pack, pack
+from lit_group_rl.packing import can_pack, heads_per_key, pack, packed_states
 
 
 @dataclass(frozen=True)
@@ -57,21 +57,21 @@ class CausalNet(nn.Module):
         chosen = completion_ids[completion_mask]
         states = None
         if self.simple_head:
-            states = self._states(prompt_ids, prompt_mask, completion_ids, completion_mask, group_ids)
+            states, at = self._states(prompt_ids, prompt_mask, completion_ids, completion_mask, group_ids)
             head = self.model.get_output_embeddings()
             logp, ent = head_logprobs(
-                states[completion_mask], head.weight, head.bias, chosen, temperature=temperature, entropy=entropy
+                states[at[completion_mask]], head.weight, head.bias, chosen, temperature=temperature, entropy=entropy
             )
         else:
             inputs = _plain(prompt_ids, prompt_mask, completion_ids, completion_mask)
             logits = self.model(**inputs, logits_to_keep=completion_ids.shape[1]).logits[completion_mask]
             logp, ent = logprobs_from_logits(logits.float() / temperature, chosen, entropy=entropy)
             if hidden:
-                states = self._states(prompt_ids, prompt_mask, completion_ids, completion_mask, None)
+                states, at = self._states(prompt_ids, prompt_mask, completion_ids, completion_mask, None)
         return TokenScores(
             _scatter(logp, completion_mask),
             None if ent is None else _scatter(ent, completion_mask),
-            states if hidden else None,
+            states[at] if hidden else None,
         )
 
     def _states(
@@ -81,31 +81,19 @@ class CausalNet(nn.Module):
         completion_ids: Tensor,
         completion_mask: Tensor,
         group_ids: Tensor | None,
-    ) -> Tensor:
-        """[B, T, d] the last state that predicts each completion token."""
-        packed = None
-        if self.can_pack and group_ids is not None:
-            config = self.model.config.get_text_config()
+    ) -> tuple[Tensor, Tensor]:
+        """Last states [N, d] and which of them predicts each completion token [B, T]."""
+        if self.can_pack:
+            dtype = self.model.get_input_embeddings().weight.dtype
             packed = pack(
-                prompt_ids,
-                prompt_mask,
-                completion_ids,
-                completion_mask,
-                group_ids,
-                self.model.get_input_embeddings().weight.dtype,
-                config.hidden_size,
-                getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
+                prompt_ids, prompt_mask, completion_ids, completion_mask, group_ids, dtype, heads_per_key(self.model)
             )
-        if packed is None:
-            inputs = _plain(prompt_ids, prompt_mask, completion_ids, completion_mask)
-            return self.model.base_model(**inputs).last_hidden_state[:, prompt_ids.shape[1] - 1 :]
-        states = self.model.base_model(
-            input_ids=packed.input_ids,
-            attention_mask=packed.attention_mask,
-            position_ids=packed.position_ids,
-            use_cache=False,
-        ).last_hidden_state
-        return states.flatten(0, 1)[packed.predicts]
+            return packed_states(self.model.base_model, packed), packed.predicts
+        inputs = _plain(prompt_ids, prompt_mask, completion_ids, completion_mask)
+        states = self.model.base_model(**inputs).last_hidden_state
+        b, w = states.shape[:2]
+        columns = torch.arange(prompt_ids.shape[1] - 1, w, device=states.device)
+        return states.flatten(0, 1), torch.arange(b, device=states.device)[:, None] * w + columns
 
 
 def _plain(prompt_ids: Tensor, prompt_mask: Tensor, completion_ids: Tensor, completion_mask: Tensor) -> dict[str, Any]:

@@ -1,39 +1,70 @@
-"""Packed rows: layout, mask and the choice of how many completions share a row."""
+"""Packed rows: their layout, and what a completion may see."""
 
+import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from lit_group_rl.packing import members_per_row, pack
+from lit_group_rl.functional.rng import seeded
+from lit_group_rl.packing import can_pack, pack, packed_states
 
-TRUE = torch.ones(1, dtype=torch.bool)
+PROMPTS = torch.tensor([[0, 7, 8], [9, 6, 5], [0, 7, 8]])
+ANSWERS = torch.tensor([[1, 2, 3], [4, 5, 0], [6, 0, 0]])
 
 
-def test_the_layout_of_two_completions_behind_their_prompt():
-    """Prompt 7 8, completions 1 2 3 and 4 5: inputs 7 8 | 1 2 | 4, as nothing follows a last token.
+def test_a_prompt_comes_once_and_nothing_follows_a_last_token():
+    """Prompts 7 8 and 9 6 5; completions 1 2 3 (first prompt), 4 5 (second), 6 (first): inputs 1 2 | 4 | nothing.
 
-    The shorter completion comes first: 7 8 | 4 | 1 2, positions 0 1 | 2 | 2 3.
+    Row: 7 8 | 9 6 5 | 1 2 | 4, places 0 1 | 2 3 4 | 5 6 | 7; a completion's positions go on from its prompt.
     """
-    prompt = torch.tensor([[0, 7, 8], [0, 7, 8]])
-    prompt_mask = prompt > 0
-    ids = torch.tensor([[1, 2, 3], [4, 5, 0]])
-    packed = pack(prompt, prompt_mask, ids, ids > 0, torch.zeros(2), torch.float32, 10**6, 1)
-    assert packed.input_ids.tolist() == [[7, 8, 4, 1, 2]]
-    assert packed.position_ids.tolist() == [[0, 1, 2, 2, 3]]
-    assert packed.predicts.tolist() == [[1, 3, 4], [1, 2, 0]]
-    sees = packed.attention_mask[0, 0] == 0
-    assert sees.int().tolist() == [
-        [1, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0],
-        [1, 1, 1, 0, 0],  # the first completion sees the prompt and itself
-        [1, 1, 0, 1, 0],  # the second does not see the first
-        [1, 1, 0, 1, 1],
-    ]
+    packed = pack(PROMPTS, PROMPTS > 0, ANSWERS, ANSWERS > 0, torch.tensor([3, 8, 3]), torch.float32)
+    assert packed.input_ids.tolist() == [[7, 8, 9, 6, 5, 1, 2, 4]]
+    assert packed.position_ids.tolist() == [[0, 1, 0, 1, 2, 2, 3, 3]]
+    assert packed.prompt_of.tolist() == [0, 1, 0]
+    # the first token of each completion is predicted by the prompt's last state: places 1, 4, 1
+    assert packed.predicts.tolist() == [[1, 5, 6], [4, 7, 0], [1, 0, 0]]
 
 
-def test_single_completions_are_left_as_they_are():
-    ids = torch.tensor([[1, 2], [3, 4]])
-    assert pack(ids, ids > 0, ids, ids > 0, torch.arange(2), torch.float32, 64, 64) is None
+def test_a_completion_sees_its_prompt_and_itself():
+    """Keys: three prompt places (the first prompt fills two), then the completion's own two."""
+    packed = pack(PROMPTS, PROMPTS > 0, ANSWERS, ANSWERS > 0, torch.tensor([3, 8, 3]), torch.float32)
+    sees = (packed.sees[:, 0] == 0).int().tolist()
+    assert sees[0] == [[1, 1, 0, 1, 0], [1, 1, 0, 1, 1]]
+    assert sees[1] == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
 
 
-def test_long_prompts_are_shared_by_all_and_long_completions_by_none():
-    assert members_per_row(prompt=500, completion=20, members=8, width=4096, inner=11008) == 8
-    assert members_per_row(prompt=10, completion=2000, members=8, width=64, inner=128) == 1
+def test_without_groups_every_row_has_its_own_prompt():
+    packed = pack(PROMPTS, PROMPTS > 0, ANSWERS, ANSWERS > 0, None, torch.float32)
+    assert packed.input_ids.tolist() == [[7, 8, 9, 6, 5, 7, 8, 1, 2, 4]]
+
+
+@pytest.fixture
+def llama():
+    config = LlamaConfig(
+        vocab_size=20, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=16,
+    )  # fmt: skip
+    with seeded("packing"):
+        return LlamaForCausalLM(config).eval()
+
+
+def test_a_changed_completion_leaves_the_states_of_the_others_alone(llama):
+    assert can_pack(llama)
+    results = []
+    for last in (2, 19):
+        answers = torch.tensor([[1, 2, 3], [4, last, 1]])
+        packed = pack(PROMPTS[[0, 2]], PROMPTS[[0, 2]] > 0, answers, answers > 0, torch.zeros(2), torch.float32, 2)
+        results.append(packed_states(llama.base_model, packed)[packed.predicts])
+    assert torch.equal(results[0][0], results[1][0])
+    assert not torch.allclose(results[0][1], results[1][1])
+
+
+def test_other_attention_than_sdpa_is_left_alone(llama):
+    llama.set_attn_implementation("eager")
+    assert not can_pack(llama)
+    assert llama.config._attn_implementation == "eager"
+
+
+def test_our_attention_does_not_reach_the_saved_configuration(llama, tmp_path):
+    assert can_pack(llama)
+    llama.save_pretrained(tmp_path)
+    assert "sdpa_packed" not in (tmp_path / "config.json").read_text()
