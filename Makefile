@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= test
+TRL_VENV ?= .venv-trl
 
-.PHONY: install demo test fast lint clean
+.PHONY: install demo test fast parity results lint clean
 
 install: $(VENV)/.installed
 
@@ -24,9 +25,22 @@ test: install
 fast: install
 	$(BIN)/python -m pytest -m "not slow" -n 2
 
+# loss, gradient and advantages against TRL's own code, in an environment of its own
+parity: $(TRL_VENV)/.installed
+	$(TRL_VENV)/bin/python -m pytest tests/parity
+
+$(TRL_VENV)/.installed: pyproject.toml constraints/ci.txt
+	$(PYTHON) -m venv $(TRL_VENV)
+	$(TRL_VENV)/bin/python -m pip install --disable-pip-version-check -q -c constraints/ci.txt -e ".[test]" trl==1.16.0
+	touch $@
+
+# every recipe, 150 RL steps, three seeds: hours, continued where it stopped; writes a table into docs/results.md
+results: install
+	$(BIN)/python -m lit_group_rl.cli.results
+
 lint: install
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints/ci.txt -e ".[dev]"
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(TRL_VENV) runs
