@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from lit_group_rl.functional.collectives import rank
+from lit_group_rl.scoring import CausalNet
 
 
 class FSDP2Strategy(ModelParallelStrategy):
@@ -75,22 +76,26 @@ if "fsdp2" not in StrategyRegistry:
     StrategyRegistry.register("fsdp2", FSDP2Strategy, description="FSDP2 over all processes")
 
 
-def shard(net: nn.Module, mesh: Any, policy: MixedPrecisionPolicy, offload: OffloadPolicy) -> None:
-    """Shard every decoder layer (transformers names the class), frozen language models inside, and the rest, in place."""
+def shard(net: nn.Module, mesh: Any, precision: MixedPrecisionPolicy, offload: OffloadPolicy) -> None:
+    """Shard every decoder layer (transformers names the class) and the rest, in place.
+
+    A frozen language model inside an auxiliary model stays whole on every process: what it writes ends anywhere.
+    """
+    inner = {name: m for name, m in net.named_children() if not isinstance(net, CausalNet) and _writes(m)}
+    for name in inner:
+        del net._modules[name]
     names = {n for m in net.modules() for n in (getattr(m, "_no_split_modules", None) or ())}
     # the root keeps its own parameters gathered by default; then later updates would mix plain and sharded tensors
-    options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": True, "mp_policy": policy, "offload_policy": offload}
+    options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": True}
+    options |= {"mp_policy": precision, "offload_policy": offload}
     for module in [*net.modules()]:
         if type(module).__name__ in names:
             fully_shard(module, **options)
-    for module in [*net.modules()][1:]:
-        if _writes(module):
-            fully_shard(module, **options)
     fully_shard(net, **options)
+    net._modules.update(inner)
 
 
 def _writes(module: nn.Module) -> bool:
-    """A frozen language model inside an auxiliary model: it is there to generate, alone."""
     return hasattr(module, "generation_config") and not any(p.requires_grad for p in module.parameters())
 
 
@@ -100,31 +105,25 @@ def is_sharded(net: nn.Module | None) -> bool:
 
 
 @contextmanager
-def unsharded(root: nn.Module | None, only: Callable[[nn.Module], bool] = lambda module: True) -> Iterator[None]:
+def unsharded(root: nn.Module | None) -> Iterator[None]:
     """Hold whole weights on every process, so that processes need not stay in step.  Entering is a collective.
 
-    ``only`` chooses modules inside ``root``, with all that is below them.  Nothing may be written to the weights.
+    Nothing may be written to the weights.
     """
     if not isinstance(root, FSDPModule):
         yield
         return
+    parts = [m for m in root.modules() if isinstance(m, FSDPModule)]
     root._get_fsdp_state()._lazy_init()  # otherwise the first inner forward would take itself for the root
-    chosen = [m for m in root.modules() if isinstance(m, FSDPModule) and only(m)]
-    parts = list(dict.fromkeys(p for m in chosen for p in m.modules() if isinstance(p, FSDPModule)))
     for part in parts:
         part.unshard()
-        part.set_reshard_after_forward(False, recurse=False)
+    root.set_reshard_after_forward(False)
     try:
         yield
     finally:
         for part in parts:
             part.set_reshard_after_forward(True, recurse=False)
             part.reshard()
-
-
-def writers_unsharded(model: nn.Module) -> Any:
-    """The frozen language models inside an auxiliary model hold whole weights: what they write ends anywhere."""
-    return unsharded(model, only=_writes)
 
 
 def prepare_ddp(strategy: Any, several_models: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lit_group_rl.functional.collectives import all_sum, world_size
+from lit_group_rl.functional.collectives import all_rows, all_sum, world_size
 from lit_group_rl.functional.groups import group_extreme, group_index, group_is_tied, group_size, group_std
 from lit_group_rl.functional.masked import masked_std
 from lit_group_rl.metric_bag import MetricBag
@@ -42,8 +42,8 @@ class Recorder:
 
     def _remember(self, module: LitGroupRL) -> None:
         weights = [p for p in module.policy.parameters() if p.requires_grad]
-        small = sum(p.numel() for p in weights) <= UPDATE_SIZE_LIMIT and not any(hasattr(p, "full_tensor") for p in weights)
-        self._before = [p.detach().clone() for p in weights] if small else []
+        small = sum(p.numel() for p in weights) <= UPDATE_SIZE_LIMIT
+        self._before = [_mine(p).clone() for p in weights] if small else []
 
     def count(self, **amounts: int) -> None:
         """Add to this process's counters of the step."""
@@ -75,8 +75,10 @@ class Recorder:
         metrics["perf/peak_mem_gb"] = peak_memory_gb()
         if self._before:
             now = [p for p in module.policy.parameters() if p.requires_grad]
-            moved = sum(float((p.detach() - q).square().sum()) for p, q in zip(now, self._before, strict=True))
+            moved = sum(float((_mine(p) - q).square().sum()) for p, q in zip(now, self._before, strict=True))
             size = sum(float(q.square().sum()) for q in self._before)
+            if any(hasattr(p, "to_local") for p in now):
+                moved, size = all_sum(torch.tensor([moved, size], dtype=torch.float64, device=module.device)).tolist()
             metrics["optim/update_to_weight"] = (moved / max(size, 1e-30)) ** 0.5
             self._remember(module)
         clock = module.clock
@@ -107,6 +109,12 @@ class Recorder:
         """Take the counters back; what a broken-off step has counted is forgotten."""
         self.totals = {n: int(state[n]) for n in COUNTERS}
         self._step, self._times = dict.fromkeys(COUNTERS, 0), {}
+
+
+def _mine(parameter: torch.Tensor) -> torch.Tensor:
+    """The part of a sharded parameter that this process holds."""
+    value = parameter.detach()
+    return value.to_local() if hasattr(value, "to_local") else value
 
 
 def peak_memory_gb() -> float:
@@ -171,17 +179,23 @@ def log_advantages(batch: RolloutBatch, bag: MetricBag) -> None:
     assert batch.advantages is not None
     mask = batch.mask
     bag.masked("advantage/mean", batch.advantages, mask)
-    if mask.any():
-        bag.mean("advantage/std", masked_std(batch.advantages, mask), 1)
-        bag.max("advantage/abs_max", batch.advantages[mask].abs().max())
-    if batch.values is not None and batch.returns is not None and mask.any():
-        spread = masked_std(batch.returns.double(), mask) ** 2
-        error = masked_std(batch.returns.double() - batch.values.double(), mask) ** 2
+    # a deviation over all processes is not the mean of theirs
+    everyone = all_rows(batch.advantages[mask])
+    if len(everyone):
+        bag.mean("advantage/std", _std(everyone), 1)
+        bag.max("advantage/abs_max", everyone.abs().max())
+    if batch.values is not None and batch.returns is not None:
+        returns, values = all_rows(batch.returns[mask]).double(), all_rows(batch.values[mask]).double()
+        spread = _std(returns) ** 2 if len(returns) else torch.zeros(())
         if float(spread) > 0:
-            bag.mean("critic/explained_variance", 1 - error / spread, 1)
+            bag.mean("critic/explained_variance", 1 - _std(returns - values) ** 2 / spread, 1)
         bag.masked("critic/value_mean", batch.values, mask)
     if batch.ref_logp is not None and batch.old_logp is not None:
         bag.masked("policy/kl_ref", batch.old_logp.double() - batch.ref_logp.double(), mask)
+
+
+def _std(values: torch.Tensor) -> torch.Tensor:
+    return masked_std(values, torch.ones_like(values, dtype=torch.bool))
 
 
 @torch.no_grad()

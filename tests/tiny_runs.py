@@ -60,8 +60,10 @@ def recipe(**changes: Any) -> dict[str, Any]:
     return parts | changes
 
 
-def fit(resume_from: Path | None = None, callbacks=(), data=None, **changes: Any) -> tuple[LitGroupRL, dict]:
-    """Train in this process on one CPU; the module and what it logged by RL step."""
+def fit(
+    resume_from: Path | None = None, callbacks=(), data=None, spread: dict[str, Any] | None = None, **changes: Any
+) -> tuple[LitGroupRL, dict]:
+    """Train on one CPU, or as ``spread`` tells the trainer; the module and what it logged by RL step."""
     module = LitGroupRL(**recipe(**changes))
     module.resume_from = resume_from
     data = data or PromptData(Addition(level=1), prompts_per_step=4, heldout_size=8, seed=module.seed)
@@ -72,10 +74,11 @@ def fit(resume_from: Path | None = None, callbacks=(), data=None, **changes: Any
             accelerator="cpu",
             max_epochs=1,
             logger=False,
-            enable_checkpointing=bool(callbacks),
+            enable_checkpointing=False,
             callbacks=[keep, *callbacks],
             enable_progress_bar=False,
             enable_model_summary=False,
+            **(spread or {}),
         )
         trainer.fit(module, datamodule=data)
     return module, keep.steps

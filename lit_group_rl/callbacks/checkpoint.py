@@ -31,7 +31,9 @@ class CheckpointCallback(RunCallback):
     again; after three in a row the run stops.
     """
 
-    def __init__(self, run_dir: str = ".", every: int = 20, keep: int = 2, monitor: str = "eval/heldout/accuracy") -> None:
+    def __init__(
+        self, run_dir: str = ".", every: int = 20, keep: int = 2, monitor: str = "eval/heldout/accuracy"
+    ) -> None:
         """Where and how often.
 
         Args:

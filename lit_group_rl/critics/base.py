@@ -12,7 +12,7 @@ from lit_group_rl.schedules.base import Number
 from lit_group_rl.types import Component, LossContext, Problem, Recipe, RolloutBatch
 
 
-class AuxiliaryModel(Component, nn.Module):
+class AuxiliaryModel(nn.Module, Component):  # in the other order FSDP2 cannot assign to __class__
     """A model with its own loss and learning rate.  Its parameters and buffers land in the checkpoint by themselves;
     plain data belongs into a nested component with a ``state_dict`` of its own.
 
