@@ -381,6 +381,7 @@ class LitGroupRL(L.LightningModule):
         nets = [self.policy.net, *self.models.values()]
         for i, index in enumerate(packs):
             micro = batch.rows(index) if len(index) else weightless(batch)  # another process has one more
+            PULSE.at("update", f"RL step {self.rl_step + 1}, micro-batch {i + 1} of {len(packs)}")
             loss = self.total_loss(micro, total, dict(zip(auxes, aux_counts, strict=True)), 1 / len(packs), bag)
             with parallel.gradient_sync(self.trainer.strategy, nets, last=i + 1 == len(packs)):
                 self.manual_backward(loss * world_size())

@@ -15,7 +15,7 @@ SLOTS = {
 }  # fmt: skip
 LAYERS = [
     {"functional", "metric_bag"},
-    {"types", "tags"},
+    {"types", "tags", "pulse"},
     {"schedules", "batching", "packing", "generation", "scoring"},
     SLOTS,
     {"everything else"},

@@ -17,6 +17,7 @@ from lit_group_rl.callbacks.metrics_file import FILE as METRICS
 from lit_group_rl.callbacks.metrics_file import read_metrics
 from lit_group_rl.callbacks.progress import HELDOUT, duration
 from lit_group_rl.functional.collectives import all_max
+from lit_group_rl.signals import Stopped
 
 SUMMARY, CURVE = "summary.json", "learning_curve.png"
 
@@ -58,9 +59,10 @@ class RunReport(RunCallback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Report on a run that was stopped, as far as it came.  No collective: other processes may be gone."""
         if self._history:
-            self._report(trainer, pl_module, finite_weights(pl_module))
+            # whoever stops a run does not wait for a picture
+            self._report(trainer, pl_module, finite_weights(pl_module), picture=not isinstance(exception, Stopped))
 
-    def _report(self, trainer: Trainer, module: LightningModule, finite: bool) -> None:
+    def _report(self, trainer: Trainer, module: LightningModule, finite: bool, picture: bool = True) -> None:
         if not trainer.is_global_zero:
             return
         folder = Path(self.run_dir or trainer.default_root_dir)
@@ -69,7 +71,8 @@ class RunReport(RunCallback):
         done = int(getattr(module, "rl_step", max(self._history, default=0)))
         summary = summarize(self._history, recipe, getattr(module, "seed", None), done, seconds, finite)
         self._guard(SUMMARY, lambda: write_atomic(folder / SUMMARY, to_json(summary) + "\n"))
-        drawn = self._guard(CURVE, lambda: draw(self._history, folder / CURVE, f"{recipe} · seed {summary['seed']}"))
+        title = f"{recipe} · seed {summary['seed']}"
+        drawn = picture and self._guard(CURVE, lambda: draw(self._history, folder / CURVE, title))
         total = int(getattr(module, "steps", done))
         prompts = getattr(getattr(trainer, "datamodule", None), "heldout_size", None)
         for line in end_lines(summary, prompts):

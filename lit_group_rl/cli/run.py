@@ -138,12 +138,16 @@ def _guarded(trainer: Any, run: Any, cli: Any) -> int:
     """Exit codes: what a run says about how it ended."""
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+    from lit_group_rl.cli.ending import code_of, failed_together
     from lit_group_rl.cli.errors import constructor_refusal
-    from lit_group_rl.rewards.runner import RewardBroken
+    from lit_group_rl.signals import Stopped
     from lit_group_rl.types import RecipeError
 
     try:
         result = run(cli.model, datamodule=cli.datamodule)
+    except Stopped as stop:
+        # of a process that Lightning has started, another code would be taken for a crash and kill the first one
+        return stop.exit_code if trainer.is_global_zero else 0
     except SIGTERMException:
         return 143
     except SystemExit as stop:
@@ -153,11 +157,13 @@ def _guarded(trainer: Any, run: Any, cli: Any) -> int:
     except RecipeError as error:
         raise constructor_refusal(str(error), cli.composed, cli.config) from error
     except Exception as error:
-        code = 3 if isinstance(error, RewardBroken) else getattr(error, "exit_code", None)
+        if trainer.world_size > 1:
+            return failed_together(error, Path(trainer.default_root_dir), trainer.global_rank)
+        code = code_of(error)
         if code is None:
             raise
         print(f"stopped: {error}", file=sys.stderr)
-        return int(code)
+        return code
     if run.__name__ == "predict" and result:
         for batch in result:
             for row in batch:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lit_group_rl.functional.rng import seeded
+from lit_group_rl.pulse import PULSE
 from lit_group_rl.rewards.base import Reward
 from lit_group_rl.schedules.base import Clock
 from lit_group_rl.types import BASELINE, RecipeError, RolloutBatch, Sample
@@ -93,6 +94,7 @@ def score_rewards(
     calls = failures = timeouts = 0
     for name, reward in rewards.items():
         call = _Call(name, reward, batch, monitor)
+        PULSE.at("reward", name)
         with seeded("reward", seed, clock.step, name):
             values = call.run()
         batch.rewards[name] = values.to(batch.mask.device)
