@@ -1,21 +1,23 @@
 """Draw completions token by token with a key-value cache.
 
-Every prompt is run through the model once and its cache is shared out to the members of its group.  A row's randomness
-comes from its key alone, so a completion does not depend on what else is in the batch.  Finished rows are taken out of
-the batch once they are the majority.
+Every prompt is run through the model once and its cache is copied to the members of its group.  A row's randomness
+comes from its key alone, so a completion does not depend on what else is in the batch.  A row that ends makes room at
+once: the last live row takes its place, and waiting prompts fill the room behind.
 """
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lit_group_rl.functional.logprobs import logprobs_from_logits
 from lit_group_rl.functional.rng import normals, seed_of, uniforms
+from lit_group_rl.functional.sampling import choose
 
 BLOCK = 64
 """Random numbers are made for this many tokens at a time."""
@@ -39,40 +41,25 @@ class Drawn:
     """The log-probs are those a scoring forward would give (float32 weights, no autocast, no truncation)."""
 
 
-def truncate(logits: Tensor, *, top_p: float, top_k: int) -> Tensor:
-    """Set to -inf what top-k and then nucleus sampling leave out.  [B, V] -> [B, V].
+@dataclass(frozen=True)
+class Law:
+    """How tokens are drawn from logits."""
 
-    top_p keeps the smallest set whose probability reaches top_p, the token that crosses it included
-    (arXiv:1904.09751); the likeliest token always stays.
-    """
-    if top_k > 0 and top_k < logits.shape[-1]:
-        edge = logits.topk(top_k, dim=-1).values[:, -1:]
-        logits = logits.masked_fill(logits < edge, float("-inf"))
-    if top_p < 1:
-        ordered, order = logits.sort(dim=-1, descending=True)
-        before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)
-        drop = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before >= top_p)
-        logits = logits.masked_fill(drop, float("-inf"))
-    return logits
+    temperature: float
+    """0 = the likeliest token, its log-prob at temperature 1."""
+    top_p: float = 1.0
+    top_k: int = 0
+    logit_noise: float = 0.0
 
-
-def draw(logits: Tensor, uniform: Tensor) -> Tensor:
-    """Inverse-CDF draw: the first token whose cumulative probability exceeds the uniform.  [B, V], [B] -> [B]."""
-    cdf = logits.softmax(-1).double().cumsum(-1)
-    total = cdf[:, -1:]
-    # the product may round up to the total, which no token's cumulative probability exceeds
-    level = torch.minimum(uniform.to(cdf)[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cdf, level, right=True).squeeze(-1)
-
-
-def _cache_argument(model: torch.nn.Module) -> str:
-    """transformers renamed ``past_key_values`` to ``cache``."""
-    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    @property
+    def greedy(self) -> bool:
+        """Nothing is drawn."""
+        return self.temperature == 0
 
 
 @torch.no_grad()
 def generate(
-    model: torch.nn.Module,
+    model: nn.Module,
     prompts: Sequence[Sequence[int]],
     *,
     copies: int,
@@ -89,123 +76,244 @@ def generate(
     """``copies`` completions of every prompt, members of a group next to each other; temperature 0 is greedy.
 
     ``model`` is any causal language model of transformers; ``keys`` holds one integer per completion;
-    at most ``max_rows`` rows are decoded at a time.  Greedy log-probs are taken at temperature 1.  ``logit_noise``
-    adds that many deviations of Gaussian noise to the logits, one draw per row and token of the vocabulary, the same
-    for the whole completion; the log-probs are those of the noisy distribution.
+    at most ``max_rows`` rows (one group at least) are decoded at a time.  Greedy log-probs are taken at temperature 1.
+    ``logit_noise`` adds that many deviations of Gaussian noise to the logits, one draw per row and token of the
+    vocabulary, the same for the whole completion; the log-probs are those of the noisy distribution.
+    A model whose cache is not one of keys and values goes through its own ``generate``, with the same result.
     """
-    device = next(model.parameters()).device
+    law = Law(temperature, top_p, top_k, logit_noise)
+    weight = next(model.parameters())
+    rows = Rows(len(prompts) * copies, keys, max_new_tokens, eos_ids, pad_id, law, weight.device)
     was_training = model.training
     model.eval()
     try:
-        per = max(1, max_rows // copies)
-        parts = [
-            _decode(
-                model,
-                prompts[s : s + per],
-                copies,
-                keys[s * copies : (s + per) * copies],
-                max_new_tokens,
-                temperature,
-                eos_ids,
-                pad_id,
-                top_p,
-                top_k,
-                logit_noise,
-                device,
-            )
-            for s in range(0, len(prompts), per)
-        ]
+        if can_decode(model):
+            _decode(model, prompts, copies, rows, max(1, max_rows // copies) * copies)
+        else:
+            from lit_group_rl.slow_generation import by_own_generate
+
+            by_own_generate(model, prompts, copies, rows, max_rows)
     finally:
         model.train(was_training)
-    ids, mask, logp, entropy, ended = (_stack(column) for column in zip(*parts, strict=True))
-    weights = next(model.parameters()).dtype
-    exact = weights == torch.float32 and not torch.is_autocast_enabled(device.type) and temperature > 0
-    return Drawn(ids, mask, logp, entropy, ~ended, exact and top_p >= 1 and top_k == 0 and logit_noise == 0)
+    exact = weight.dtype == torch.float32 and not torch.is_autocast_enabled(weight.device.type) and not law.greedy
+    return rows.drawn(exact and top_p >= 1 and top_k == 0 and logit_noise == 0)
 
 
-def _stack(parts: Sequence[Tensor]) -> Tensor:
-    if parts[0].dim() == 1:
-        return torch.cat(list(parts))
-    width = max(p.shape[1] for p in parts)
-    return torch.cat([torch.nn.functional.pad(p, (0, width - p.shape[1])) for p in parts])
+class Rows:
+    """All rows of a call: what was drawn, and how to draw on."""
+
+    def __init__(
+        self,
+        count: int,
+        keys: Sequence[int],
+        max_new_tokens: int,
+        eos_ids: Sequence[int],
+        pad_id: int,
+        law: Law,
+        device: torch.device,
+    ) -> None:
+        self.law, self.keys, self.limit, self.pad_id = law, list(keys), max_new_tokens, pad_id
+        self.stop = torch.tensor(sorted(eos_ids), dtype=torch.long, device=device)
+        self.ids = torch.full((count, max_new_tokens), pad_id, dtype=torch.long, device=device)
+        self.logp = torch.zeros((count, max_new_tokens), device=device)
+        self.entropy = torch.zeros((count, max_new_tokens), device=device)
+        self.length = torch.zeros(count, dtype=torch.long, device=device)
+        self.ended = torch.zeros(count, dtype=torch.bool, device=device)
+        self._uniforms = torch.empty(count, 0 if law.greedy else BLOCK, dtype=torch.float64, device=device)
+
+    def shift(self, at: Sequence[int], size: int) -> Tensor | None:
+        """[n, V] noise on the logits of rows ``at``."""
+        if not self.law.logit_noise or self.law.greedy:
+            return None
+        noise = normals([seed_of(self.keys[i], "logits") for i in at], size).float()
+        return (self.law.logit_noise * noise).to(self.ids.device)
+
+    def take(self, at: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Choose the next token of rows ``at`` [n] from logits [n, V], which it overwrites: (tokens, row is over)."""
+        uniform = None
+        t = self.length[at]
+        if not self.law.greedy:
+            fresh = at[t % BLOCK == 0]
+            if len(fresh):
+                self._draw(fresh)
+            uniform = self._uniforms[at, t % BLOCK]
+        law = self.law
+        token, logp, entropy = choose(logits, uniform, temperature=law.temperature, top_p=law.top_p, top_k=law.top_k)
+        self.ids[at, t], self.logp[at, t], self.entropy[at, t] = token, logp, entropy
+        ended = torch.isin(token, self.stop)
+        self.ended[at], self.length[at] = ended, t + 1
+        return token, ended | (t + 1 >= self.limit)
+
+    def _draw(self, fresh: Tensor) -> None:
+        starts = self.length[fresh].tolist()
+        for start in set(starts):
+            some = [r for r, s in zip(fresh.tolist(), starts, strict=True) if s == start]
+            self._uniforms[some] = uniforms([self.keys[r] for r in some], start, BLOCK).to(self._uniforms)
+
+    def drawn(self, exact: bool) -> Drawn:
+        """The result, cut to the longest row."""
+        longest = max(1, int(self.length.max()))
+        mask = torch.arange(longest, device=self.ids.device)[None] < self.length[:, None]
+        cut = (x[:, :longest] for x in (self.ids, self.logp, self.entropy))
+        ids, logp, entropy = cut
+        return Drawn(ids, mask, logp, entropy, ~self.ended, exact)
 
 
-def _decode(  # noqa: PLR0913
-    model, prompts, copies, keys, max_new_tokens, temperature, eos_ids, pad_id, top_p, top_k, logit_noise, device
-):
-    rows, width = len(prompts) * copies, max(len(p) for p in prompts)
-    prompt_ids = torch.full((len(prompts), width), pad_id, dtype=torch.long)
-    prompt_mask = torch.zeros((len(prompts), width), dtype=torch.long)
-    for i, prompt in enumerate(prompts):
-        prompt_ids[i, width - len(prompt) :] = torch.tensor(prompt)
-        prompt_mask[i, width - len(prompt) :] = 1
-    prompt_mask = prompt_mask.to(device)
-    cache_name = _cache_argument(model)
+def _cache_argument(model: nn.Module) -> str:
+    """transformers renamed ``past_key_values`` to ``cache``."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
+
+def _prefill(model: nn.Module, prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Any, Tensor]:
+    """(cache of left-padded prompts, logits [P, V] of their last tokens)."""
+    from transformers import DynamicCache
+
+    device = next(model.parameters()).device
+    width = max(len(p) for p in prompts)
+    ids = torch.tensor([[pad_id] * (width - len(p)) + list(p) for p in prompts], device=device)
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
+    # without a configuration a cache keeps what lies outside a window too; the mask sees to the window
     out = model(
-        input_ids=prompt_ids.to(device),
-        attention_mask=prompt_mask,
-        position_ids=(prompt_mask.cumsum(1) - 1).clamp(min=0),
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=(mask.cumsum(1) - 1).clamp(min=0),
         use_cache=True,
         logits_to_keep=1,
+        **{_cache_argument(model): DynamicCache()},
     )
-    cache = out[cache_name]
-    if copies > 1:
-        cache.batch_repeat_interleave(copies)
-    logits = out.logits[:, -1].repeat_interleave(copies, 0)
-    shift = None
-    if logit_noise and temperature > 0:
-        shift = logit_noise * normals([seed_of(key, "logits") for key in keys], logits.shape[-1]).float().to(device)
-    attention = prompt_mask.repeat_interleave(copies, 0)
-    position = attention.sum(1)
-    stop = torch.tensor(sorted(eos_ids), device=device)
-    ids = torch.full((rows, max_new_tokens), pad_id, dtype=torch.long, device=device)
-    logp = torch.zeros((rows, max_new_tokens), device=device)
-    entropy = torch.zeros((rows, max_new_tokens), device=device)
-    length = torch.zeros(rows, dtype=torch.long, device=device)
-    ended = torch.zeros(rows, dtype=torch.bool, device=device)
-    alive = torch.arange(rows, device=device)  # row numbers of what is in the model's batch
-    active = torch.ones(rows, dtype=torch.bool, device=device)
-    noise = torch.empty(0)
-    for t in range(max_new_tokens):
-        if shift is not None:
-            logits = logits.float() + shift[alive]
-        if t % BLOCK == 0 and temperature > 0:
-            noise = uniforms(keys, t, min(BLOCK, max_new_tokens - t)).to(device)
-        token, token_logp, token_entropy = _choose(logits, noise[alive, t % BLOCK] if temperature > 0 else None, temperature, top_p, top_k)
-        at = alive[active]
-        ids[at, t], length[at] = token[active], t + 1
-        logp[at, t], entropy[at, t] = token_logp[active], token_entropy[active]
-        stopped = torch.isin(token, stop) & active
-        ended[alive[stopped]] = True
-        active = active & ~stopped
-        left = int(active.sum())
-        if left == 0 or t + 1 == max_new_tokens:
-            break
-        if left <= len(active) // 2:
-            keep = active.nonzero().squeeze(1)
-            cache.batch_select_indices(keep)
-            alive, attention, position, token, active = alive[keep], attention[keep], position[keep], token[keep], active[keep]
-        attention = torch.cat([attention, attention.new_ones(len(alive), 1)], 1)
-        out = model(
-            input_ids=token[:, None],
-            attention_mask=attention,
-            position_ids=position[:, None],
-            use_cache=True,
-            **{cache_name: cache},
-        )
-        cache, logits, position = out[cache_name], out.logits[:, -1], position + 1
-    longest = max(1, int(length.max()))
-    columns = torch.arange(longest, device=device)
-    return ids[:, :longest], columns[None] < length[:, None], logp[:, :longest], entropy[:, :longest], ended
+    return out[_cache_argument(model)], out.logits[:, -1]
 
 
-def _choose(
-    logits: Tensor, uniform: Tensor | None, temperature: float, top_p: float, top_k: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    logits = logits.float()
-    if uniform is not None:
-        logits = truncate(logits / temperature, top_p=top_p, top_k=top_k)
-    token = logits.argmax(-1) if uniform is None else draw(logits, uniform)
-    logp, entropy = logprobs_from_logits(logits, token, entropy=True)
-    assert entropy is not None
-    return token, logp, entropy
+class _Masks:
+    """Additive masks [n, 1, 1, W] for one new token per row, in the form the model takes."""
+
+    def __init__(self, model: nn.Module) -> None:
+        config = model.config.get_text_config()
+        kinds = set(getattr(config, "layer_types", None) or ())
+        used = getattr(config, "use_sliding_window", True) or "sliding_attention" in kinds
+        self.window = getattr(config, "sliding_window", None) if used else None
+        self.by_kind = "sliding_attention" in kinds
+        self.only_window = self.window is not None and not kinds
+        self.dtype = model.get_input_embeddings().weight.dtype
+
+    def __call__(self, length: Tensor, longest: int) -> Any:
+        """A row of ``length`` tokens sees these and its new one."""
+        place = torch.arange(longest + 1, device=length.device)
+        hidden = place > length[:, None]
+        low = torch.finfo(self.dtype).min
+        zero = torch.zeros(hidden.shape, dtype=self.dtype, device=length.device)
+        full = zero.masked_fill(hidden, low)[:, None, None]
+        if self.window is None or not (self.by_kind or self.only_window):
+            return full
+        windowed = zero.masked_fill(hidden | (place <= length[:, None] - self.window), low)[:, None, None]
+        return {"full_attention": full, "sliding_attention": windowed} if self.by_kind else windowed
+
+
+def _decode(model: nn.Module, prompts: Sequence[Sequence[int]], copies: int, rows: Rows, slots: int) -> None:
+    """Fill ``rows``, at most ``slots`` of them at a time (a multiple of ``copies``)."""
+    from lit_group_rl.cache import STEP, RowCache
+
+    device = rows.ids.device
+    name, masks = _cache_argument(model), _Masks(model)
+    cache: RowCache | None = None
+    waiting = 0  # the next prompt
+    at = token = length = torch.empty(0, dtype=torch.long, device=device)  # of the live rows
+    shift: Tensor | None = None
+    while len(at) or waiting < len(prompts):
+        room = (slots - len(at)) // copies
+        if waiting < len(prompts) and (not len(at) or room * copies * 4 >= slots):
+            some = prompts[waiting : waiting + max(1, room)]
+            new = torch.arange(waiting * copies, (waiting + len(some)) * copies, device=device)
+            before, logits = _prefill(model, some, rows.pad_id)
+            longest = max(len(p) for p in some)
+            need = max(int(length.max()) if len(length) else 0, longest) + STEP
+            total = min(slots, len(at) + (len(prompts) - waiting) * copies)
+            if cache is None:
+                cache = RowCache(before, total, need)
+            elif cache.width < need or len(cache.layers[0].keys) < total:
+                cache.resize(total, need, len(at))
+            for i, prompt in enumerate(some):
+                cache.fill(len(at) + i * copies, copies, before, i, len(prompt))
+            waiting += len(some)
+            more = rows.shift(new.tolist(), logits.shape[-1])
+            logits = logits.repeat_interleave(copies, 0).float()
+            chosen, over = rows.take(new, logits if more is None else logits + more)
+            lengths = torch.tensor([len(p) for p in some], device=device).repeat_interleave(copies)
+            at, token, length = torch.cat([at, new]), torch.cat([token, chosen]), torch.cat([length, lengths])
+            over = torch.cat([over.new_zeros(len(at) - len(new)), over])
+            if more is not None:
+                shift = more if shift is None else torch.cat([shift, more])
+            del before, logits
+        else:
+            assert cache is not None
+            longest = int(length.max())
+            if longest + 1 > cache.width:
+                left = (len(prompts) - waiting) * copies
+                cache.resize(min(slots, len(at) + left), longest + STEP, len(at))
+            cache.expect(length, longest)
+            logits = model(
+                input_ids=token[:, None],
+                attention_mask=masks(length, longest),
+                position_ids=length[:, None],
+                use_cache=True,
+                **{name: cache},
+            ).logits[:, -1]
+            token, over = rows.take(at, logits if shift is None else logits.float() + shift)
+            length = length + 1
+        if over.any():
+            keep = _close_gaps(over)
+            live = len(keep)
+            moved = (keep != torch.arange(live, device=device)).nonzero().squeeze(1)
+            if len(moved):
+                cache.move(keep[moved], moved, int(length.max()))
+            at, token, length = at[keep], token[keep], length[keep]
+            shift = None if shift is None else shift[keep]
+
+
+def _close_gaps(over: Tensor) -> Tensor:
+    """For each place of the live rows the row that goes there: rows behind move into the gaps, the others stay."""
+    live = (~over).nonzero().squeeze(1)
+    order = torch.arange(len(live), device=over.device)
+    gaps = over[: len(live)].nonzero().squeeze(1)
+    order[gaps] = live[len(live) - len(gaps) :]
+    return order
+
+
+def can_decode(model: nn.Module) -> bool:
+    """Whether :func:`_decode` serves the model: known from its configuration, and tried once on two short prompts."""
+    if not hasattr(model, "config"):
+        return False
+    known = vars(model).get("_lit_group_rl_decodes")
+    if known is None:
+        known = _try(model)
+        model._lit_group_rl_decodes = known
+        if not known:
+            warnings.warn(
+                f"{type(model).__name__} keeps no plain key-value cache, so its completions are drawn by the slower "
+                "generate of transformers; the result is the same",
+                stacklevel=3,
+            )
+    return known
+
+
+def _try(model: nn.Module) -> bool:
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if getattr(model, "_is_stateful", False) or not kinds <= {"full_attention", "sliding_attention"}:
+        return False
+    prompts = [[0, 1, 2], [1]]
+    device = next(model.parameters()).device
+    rows = Rows(2, [0, 0], 3, (), 0, Law(0.0), device)
+    loose = 1e-3 if next(model.parameters()).dtype == torch.float32 else 0.2
+    try:
+        _decode(model, prompts, 1, rows, 2)
+        for i, prompt in enumerate(prompts):
+            ids = torch.tensor([prompt], device=device)
+            ids = torch.cat([ids, rows.ids[i : i + 1, :-1]], 1)
+            plain = model(input_ids=ids, use_cache=False).logits[0, -3:].float().log_softmax(-1)
+            found = plain.gather(1, rows.ids[i][:, None]).squeeze(1)
+            if not torch.allclose(found, rows.logp[i], atol=loose):
+                return False
+    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError):
+        return False
+    return True

@@ -1,5 +1,7 @@
 """Generation against transformers' own, and independence of the batch."""
 
+import warnings
+
 import pytest
 import torch
 from transformers import (
@@ -11,18 +13,28 @@ from transformers import (
     GPTNeoXForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
 
-from lit_group_rl.functional.rng import seeded, uniforms
-from lit_group_rl.generation import draw, generate, truncate
+from lit_group_rl.functional.rng import seeded
+from lit_group_rl.generation import can_decode, generate
 from lit_group_rl.scoring import CausalNet
 
 SMALL = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-SMALL |= {"num_key_value_heads": 2, "max_position_embeddings": 64, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
+SMALL |= {
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
 PROMPTS = [[5, 6, 7, 8, 9, 10], [11, 12], [13, 14, 15]]
 
 
@@ -148,34 +160,24 @@ def test_a_completion_does_not_depend_on_its_batch(model):
     assert not together.mask[4:8, width:].any()
 
 
-def test_several_end_tokens_and_the_limit():
+def scripted(*sequences):
+    """A Llama that says each sequence: layers add nothing, and the head maps every token to its successor."""
+    net = LlamaForCausalLM(LlamaConfig(**(SMALL | {"vocab_size": 16, "hidden_size": 16}), tie_word_embeddings=False))
+    for name, p in net.named_parameters():
+        p.data.zero_() if "layers" in name else p.data.fill_(1.0)
+    net.model.embed_tokens.weight.data = torch.eye(16)
+    net.lm_head.weight.data.zero_()
+    for sequence in sequences:
+        for token, follower in zip(sequence, sequence[1:], strict=False):
+            net.lm_head.weight.data[follower, token] = 50.0
+    return net
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 512])
+def test_several_end_tokens_and_the_limit(max_rows):
     """Known fault B40, B30: ends {2, 3}; a row that meets the limit keeps its last token and is truncated."""
-
-    class Scripted(torch.nn.Module):
-        """Says a fixed sequence per row, whatever it is asked."""
-
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.zeros(1))
-            self.step, self.rows = 0, [0, 1, 2]
-
-        def forward(self, input_ids, attention_mask, position_ids, use_cache, past_key_values=None, logits_to_keep=0):
-            said = [[5, 3, 9, 9], [7, 8, 9, 9], [2, 9, 9, 9]]
-            logits = torch.full((len(self.rows), 1, 12), -50.0)
-            for at, row in enumerate(self.rows):
-                logits[at, 0, said[row][self.step]] = 50.0
-            self.step += 1
-            return Out(logits, self)
-
-        def batch_select_indices(self, keep):
-            self.rows = [self.rows[i] for i in keep.tolist()]
-
-    class Out(dict):
-        def __init__(self, logits, cache):
-            super().__init__(past_key_values=cache)
-            self.logits = logits
-
-    drawn = run(Scripted(), [[4], [4], [4]], max_new_tokens=3, eos_ids=[2, 3], temperature=0.0)
+    net = scripted([4, 5, 3, 9], [6, 7, 8, 9, 9], [11, 2, 9])
+    drawn = run(net, [[4], [6], [11]], max_new_tokens=3, eos_ids=[2, 3], temperature=0.0, max_rows=max_rows)
     assert drawn.ids.tolist() == [[5, 3, 0], [7, 8, 9], [2, 0, 0]]
     assert drawn.mask.tolist() == [[True, True, False], [True, True, True], [True, False, False]]
     assert drawn.truncated.tolist() == [False, True, False]
@@ -191,26 +193,54 @@ def test_nothing_of_the_checkpoints_generation_config_filters():
     torch.testing.assert_close(drawn.logp[0, 0], torch.tensor(-4.60517), atol=1e-5, rtol=0)  # -log(100)
 
 
-def test_truncation_gives_the_filtered_law():
-    """Known fault B37: probabilities .5, .3, .2 with top-p .7 keep two tokens: log(.5/.8), log(.3/.8)."""
-    logits = torch.tensor([[0.5, 0.3, 0.2]]).log()
-    kept = truncate(logits, top_p=0.7, top_k=0).log_softmax(-1)
-    torch.testing.assert_close(kept[0, :2], torch.tensor([-0.4700, -0.9808]), atol=1e-4, rtol=0)
-    assert kept[0, 2] == float("-inf")
-    assert truncate(logits, top_p=1.0, top_k=1)[0].isfinite().tolist() == [True, False, False]
-    assert truncate(logits, top_p=0.01, top_k=0)[0].isfinite().tolist() == [True, False, False]
+def test_waiting_prompts_take_the_room_of_finished_ones():
+    """Four rows of lengths 1, 6, 1, 1 in two slots: the third starts while the second runs.
+
+    Forwards of one token: with the second alive it needs 5 after its first token, and all others fit beside it.
+    """
+    net = scripted([4, 2], [6, 7, 8, 9, 10, 11, 2], [13, 2], [14, 2])
+    widths = []
+    net.register_forward_pre_hook(lambda m, args, kwargs: widths.append(kwargs["input_ids"].shape), with_kwargs=True)
+    assert can_decode(net)
+    widths.clear()
+    drawn = run(net, [[4], [6], [13], [14]], eos_ids=[2], max_rows=2)
+    assert drawn.mask.sum(1).tolist() == [1, 6, 1, 1]
+    assert drawn.ids[1].tolist() == [7, 8, 9, 10, 11, 2]
+    # prompts 1 and 2 together, 3 and 4 each into the slot that the one before left; then the second row alone
+    assert [tuple(w) for w in widths] == [(2, 1), (1, 1), (1, 1), *[(1, 1)] * 5]
 
 
-def test_draws_follow_the_distribution():
-    probabilities = torch.tensor([0.1, 0.0, 0.6, 0.3])
-    u = uniforms(range(20000), 0, 1)[:, 0]
-    drawn = draw(probabilities.log().expand(20000, 4), u)
-    share = torch.bincount(drawn, minlength=4) / 20000
-    assert share[1] == 0
-    # four standard errors of a share of 0.6 over 20000 draws: 4 * sqrt(0.24 / 20000) = 0.0139
-    torch.testing.assert_close(share, probabilities, atol=0.0139, rtol=0)
+def test_a_window_of_every_layer_is_kept():
+    with seeded("test weights"):
+        net = MistralForCausalLM(MistralConfig(**SMALL, sliding_window=4)).eval()
+    for p in net.parameters():
+        p.data *= 3
+    assert can_decode(net)
+    test_greedy_equals_generate_of_transformers_row_by_row(net)
+    test_sampled_logprobs_equal_a_plain_forward(net)
 
 
-def test_the_edges_of_the_uniform_never_draw_an_impossible_token():
-    logits = torch.tensor([[float("-inf"), 0.0, 0.0, float("-inf")]]).expand(2, 4)
-    assert draw(logits, torch.tensor([0.0, 1.0 - 2**-53])).tolist() == [1, 2]
+def test_a_model_without_key_value_cache_draws_by_its_own_generate_and_says_so_once():
+    with seeded("test weights"):
+        net = MambaForCausalLM(
+            MambaConfig(
+                vocab_size=40, hidden_size=16, state_size=4, num_hidden_layers=2, eos_token_id=1, pad_token_id=0
+            )
+        ).eval()
+    for p in net.parameters():
+        p.data *= 2
+    with pytest.warns(UserWarning, match="MambaForCausalLM keeps no plain key-value cache"):
+        drawn = run(net, PROMPTS, copies=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        sampled = run(net, PROMPTS, copies=2, temperature=0.7)
+    for row in range(6):
+        prompt = PROMPTS[row // 2]
+        expected = net.generate(
+            torch.tensor([prompt]), max_new_tokens=8, do_sample=False, eos_token_id=1, pad_token_id=0
+        )[0, len(prompt) :]
+        assert drawn.ids[row][drawn.mask[row]].tolist() == expected.tolist()
+        ids = sampled.ids[row][sampled.mask[row]]
+        logits = net(torch.cat([torch.tensor(prompt), ids])[None]).logits[0, len(prompt) - 1 : -1] / 0.7
+        expected = logits.log_softmax(-1).gather(-1, ids[:, None]).squeeze(-1)
+        torch.testing.assert_close(sampled.logp[row][sampled.mask[row]], expected, atol=1e-5, rtol=0)
