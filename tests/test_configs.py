@@ -17,7 +17,7 @@ WHAT_AN_OVERLAY_MAY_SET = {
 }  # fmt: skip
 """Which model, which data, how big; of the model's options those that are not the algorithm."""
 SAMPLE = ("grpo", "dapo_dual_agent")
-"""Recipes that each overlay is parsed with, types and all; with scale/smoke every recipe is trained elsewhere."""
+"""Recipes that the overlays are parsed with in turn; with scale/smoke every recipe is trained elsewhere."""
 SIZE_OF_A_MODEL = "limits of models of different size"
 PAPER = "each the value of its own paper"
 MEANING = "the same word for different quantities"
@@ -63,7 +63,7 @@ def test_overlays_of_different_kinds_go_together(pair):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "overlay"), [p for p in itertools.product(SAMPLE, OVERLAYS) if p[1] != "scale/smoke"]
+    ("recipe", "overlay"), list(zip(itertools.cycle(SAMPLE), sorted(set(OVERLAYS) - {"scale/smoke"})))
 )
 def test_the_parser_takes_every_overlay(recipe, overlay, monkeypatch):
     from lit_group_rl.cli.lightning_cli import parse
