@@ -52,6 +52,8 @@ class FSDP2Strategy(ModelParallelStrategy):
             data_parallel_size=1,
             tensor_parallel_size=1,
             save_distributed_checkpoint=False,
+            # gradients that live in host memory have their norm exchanged there
+            process_group_backend="cpu:gloo,cuda:nccl" if cpu_offload and torch.cuda.is_available() else None,
             timeout=timedelta(seconds=timeout_seconds),
         )
         self.compute_dtype, self.reduce_dtype, self.cpu_offload = compute_dtype, reduce_dtype, cpu_offload

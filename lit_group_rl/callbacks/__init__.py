@@ -12,6 +12,7 @@ from lit_group_rl.callbacks.progress import Progress
 from lit_group_rl.callbacks.report import RunReport
 from lit_group_rl.callbacks.samples import SampleTable
 from lit_group_rl.callbacks.tensorboard import TensorBoardPage
+from lit_group_rl.callbacks.watchdog import Watchdog
 
 __all__ = [
     "Guard",
@@ -21,6 +22,7 @@ __all__ = [
     "RunReport",
     "SampleTable",
     "TensorBoardPage",
+    "Watchdog",
     "default_callbacks",
 ]
 
@@ -34,5 +36,6 @@ def default_callbacks(run_dir: Path, recipe: str) -> list[Callback]:
         SampleTable(run_dir=run_dir),
         TensorBoardPage(recipe, run_dir=run_dir),
         CheckpointCallback(str(run_dir)),
+        Watchdog(),
         RunReport(recipe, run_dir=run_dir),
     ]
