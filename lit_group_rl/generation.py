@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from lit_group_rl.functional.rng import normals, seed_of, uniforms
 from lit_group_rl.functional.sampling import choose
+from lit_group_rl.pulse import PULSE
 
 BLOCK = 64
 """Random numbers are made for this many tokens at a time."""
@@ -220,6 +221,7 @@ def _decode(model: nn.Module, prompts: Sequence[Sequence[int]], copies: int, row
     at = token = length = torch.empty(0, dtype=torch.long, device=device)  # of the live rows
     shift: Tensor | None = None
     while len(at) or waiting < len(prompts):
+        PULSE.beat()
         room = (slots - len(at)) // copies
         if waiting < len(prompts) and (not len(at) or room * copies * 4 >= slots):
             some = prompts[waiting : waiting + max(1, room)]
