@@ -186,6 +186,13 @@ class LitGroupRL(L.LightningModule):
                     f"Lower it to {prompts_per_step} or raise data.prompts_per_step",
                 )
             )
+        if all(reward.weight == 0 for reward in self.rewards.values()):
+            fix = "Give at least one reward a weight"
+            found.append(Problem("model.rewards", "all weights are 0, so no completion would have a score", fix))
+        turns = self.update_schedule
+        if turns is not None and not any("policy" in turns.active(Clock(k, self.steps)) for k in range(self.steps)):
+            message, fix = f"the policy never learns within {self.steps} steps", "Raise steps, or shorten other phases"
+            found.append(Problem("model.update_schedule", message, fix, warning=True))
         return found
 
     def setup(self, stage: str) -> None:

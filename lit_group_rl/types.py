@@ -121,6 +121,15 @@ class Recipe:
         """Paths of the components that ask for ``what``."""
         return [path for path, part in self.components() if what in part.needs]
 
+    def place(self, part: Component) -> str:
+        """Where a component stands: 'model.aux_losses.kl'."""
+        return next((f"model.{path}" for path, own in self.components() if own is part), "model")
+
+    def has_rows(self, role: int) -> bool:
+        """Whether the sampler makes rows of this role."""
+        sampler = self.parts.get("sampler")
+        return sampler is None or role in sampler.roles
+
     def missing_reward(self, field: str, name: str) -> Iterator[Problem]:
         """A problem if a component reads the column of a reward that the recipe does not have."""
         known = self.parts.get("rewards") or {}

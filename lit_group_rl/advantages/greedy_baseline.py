@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from lit_group_rl.advantages.base import AdvantageEstimator, per_token
 from lit_group_rl.functional.groups import group_mean, group_size
-from lit_group_rl.types import BASELINE, Advantages, RolloutBatch
+from lit_group_rl.types import BASELINE, Advantages, Problem, Recipe, RolloutBatch
 
 
 def greedy_baseline(scores: Tensor, group_ids: Tensor, is_baseline: Tensor) -> Tensor:
@@ -29,6 +30,15 @@ def greedy_baseline(scores: Tensor, group_ids: Tensor, is_baseline: Tensor) -> T
 @dataclass(frozen=True)
 class GreedyBaseline(AdvantageEstimator):
     """A completion's score minus that of the greedy completion of its prompt, which the sampler must add."""
+
+    def checks(self, recipe: Recipe) -> Iterable[Problem]:
+        yield from super().checks(recipe)
+        if not recipe.has_rows(BASELINE):
+            yield Problem(
+                "model.sampler",
+                "GreedyBaseline compares with a greedy completion, and this sampler draws none: advantages would be 0",
+                "Set it to GreedyRowSampler",
+            )
 
     def estimate(self, batch: RolloutBatch) -> Advantages:
         return Advantages(per_token(greedy_baseline(batch.totals, batch.group_ids, batch.row_role == BASELINE), batch))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from typing import ClassVar
 
 from torch import Tensor
 
 from lit_group_rl.aggregators.base import LossAggregator
 from lit_group_rl.schedules.base import Number
-from lit_group_rl.types import Component, LossContext, RolloutBatch
+from lit_group_rl.types import Component, LossContext, Problem, Recipe, RolloutBatch
 
 
 class AuxLoss(Component):
@@ -21,6 +22,15 @@ class AuxLoss(Component):
     """Needs whole groups in a micro-batch."""
     whole_minibatch: ClassVar[bool] = False
     """Needs ``observe`` with the whole minibatch under the current policy before each update."""
+
+    def checks(self, recipe: Recipe) -> Iterable[Problem]:
+        if self.coef == 0:
+            yield Problem(
+                f"{recipe.place(self)}.coef",
+                "0 computes the term and leaves it out of the loss",
+                "Set the whole entry to null, unless it is there to be logged",
+                warning=True,
+            )
 
     def observe(self, ctx: LossContext) -> None:
         """See all rows of this process's minibatch without gradient; gather over processes for statistics."""

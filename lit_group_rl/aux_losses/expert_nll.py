@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -10,7 +11,7 @@ from lit_group_rl.aggregators.base import LossAggregator
 from lit_group_rl.aggregators.token_mean import TokenMean
 from lit_group_rl.aux_losses.base import AuxLoss
 from lit_group_rl.schedules.base import Number, require_number
-from lit_group_rl.types import EXPERT, LossContext, RolloutBatch
+from lit_group_rl.types import EXPERT, LossContext, Problem, Recipe, RolloutBatch
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,16 @@ class ExpertNLL(AuxLoss):
 
     def __post_init__(self) -> None:
         require_number(self, "coef", low=0.0)
+
+    def checks(self, recipe: Recipe) -> Iterable[Problem]:
+        yield from super().checks(recipe)
+        if not recipe.has_rows(EXPERT):
+            yield Problem(
+                recipe.place(self),
+                "ExpertNLL imitates expert rows, and the sampler gives none, so it has no effect",
+                "Use a sampler that adds expert rows, or set it to null",
+                warning=True,
+            )
 
     def selection(self, batch: RolloutBatch) -> Tensor:
         return batch.mask & (batch.row_role == EXPERT)[:, None]

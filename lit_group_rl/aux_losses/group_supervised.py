@@ -59,6 +59,7 @@ class GroupSupervised(AuxLoss):
         require_number(self, "coef", low=0.0)
 
     def checks(self, recipe: Recipe) -> Iterable[Problem]:
+        yield from super().checks(recipe)
         yield from recipe.missing_reward("model.aux_losses", self.quality)
 
     @property

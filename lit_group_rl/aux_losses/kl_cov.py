@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -11,7 +12,7 @@ from lit_group_rl.aux_losses.base import AuxLoss
 from lit_group_rl.functional.collectives import all_sum
 from lit_group_rl.functional.selection import covariance, largest, same_rows
 from lit_group_rl.schedules.base import Number, require, require_number
-from lit_group_rl.types import LossContext
+from lit_group_rl.types import LossContext, Problem, Recipe
 
 
 @dataclass
@@ -35,6 +36,16 @@ class KLCov(AuxLoss):
     def __post_init__(self) -> None:
         require_number(self, "coef", low=0.0)
         require(0 < self.share <= 1, self, "share", "must lie in (0, 1]")
+
+    def checks(self, recipe: Recipe) -> Iterable[Problem]:
+        yield from super().checks(recipe)
+        if recipe.updates_per_rollout == 1:
+            yield Problem(
+                recipe.place(self),
+                "with one update per rollout logp equals old_logp, so KLCov has no gradient",
+                "Set model.minibatches or model.ppo_epochs above 1, or this entry to null",
+                warning=True,
+            )
 
     def observe(self, ctx: LossContext) -> None:
         count = max(1, int(self.share * int(all_sum(ctx.mask.sum()))))

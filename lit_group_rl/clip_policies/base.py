@@ -23,7 +23,8 @@ class ClipPolicy(Component):
         field = "model.clip_policy"
         if not self.binds:
             return
-        if not recipe.parts["surrogate"].uses_bounds:
+        acts_before_the_ratio = type(self).pre is not ClipPolicy.pre
+        if not recipe.parts["surrogate"].uses_bounds and not acts_before_the_ratio:
             name = type(recipe.parts["surrogate"]).__name__
             yield Problem(field, f"{name} does not read bounds, so it has no effect", "Set it to NoClip", warning=True)
         elif recipe.updates_per_rollout == 1:

@@ -23,6 +23,8 @@ class MixedOutcome(GroupFilter):
     max_rounds: int = 3
     """Sampling rounds at most, the first included.  The paper samples until the batch is full."""
 
+    needs_group = True
+
     def __post_init__(self) -> None:
         require(self.max_rounds >= 1, self, "max_rounds", "must be at least 1")
 

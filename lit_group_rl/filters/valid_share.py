@@ -28,6 +28,8 @@ class ValidShare(GroupFilter):
     max_rounds: int = 3
     """Sampling rounds at most, the first included."""
 
+    needs_group = True
+
     def __post_init__(self) -> None:
         require(0 <= self.share <= 1, self, "share", "must lie in [0, 1]")
         require(self.max_rounds >= 1, self, "max_rounds", "must be at least 1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from lit_group_rl.functional.returns import discounted_return
 from lit_group_rl.loss_weights.base import LossWeight
 from lit_group_rl.schedules.base import require
-from lit_group_rl.types import LossContext
+from lit_group_rl.types import LossContext, Problem, Recipe
 
 
 def future_kl(log_ratio: Tensor, mask: Tensor, half_life: float) -> Tensor:
@@ -36,6 +37,15 @@ class FutureKL(LossWeight):
     def __post_init__(self) -> None:
         require(self.half_life > 0, self, "half_life", "must be above 0")
         require(0 <= self.clip < 1, self, "clip", "must lie in [0, 1)")
+
+    def checks(self, recipe: Recipe) -> Iterable[Problem]:
+        if recipe.updates_per_rollout == 1:
+            yield Problem(
+                recipe.place(self),
+                "with one update per rollout logp equals old_logp, and every weight of FutureKL is 1",
+                "Set model.minibatches or model.ppo_epochs above 1, or this entry to null",
+                warning=True,
+            )
 
     def weight(self, ctx: LossContext) -> Tensor:
         assert ctx.batch.old_logp is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from lit_group_rl.functional.similarity import member_scores, similarity_matrix, tokens
 from lit_group_rl.rewards.base import Reward
 from lit_group_rl.schedules.base import Number, require, require_number
-from lit_group_rl.types import RolloutBatch, Sample
+from lit_group_rl.types import Problem, Recipe, RolloutBatch, Sample
 
 
 class GroupScore(Reward):
@@ -24,6 +24,14 @@ class GroupScore(Reward):
     truth: paid for, it pushes towards the commonest answer and towards groups without any spread, so watch
     ``group/distinct_frac`` and ``group/zero_std_frac`` beside it.
     """
+
+    def checks(self, recipe: Recipe) -> Iterable[Problem]:
+        if recipe.group_size < 2:
+            yield Problem(
+                "model.sampler.group_size",
+                f"{type(self).__name__} compares the completions of a prompt and needs at least 2, got 1",
+                f"Raise group_size, or set {recipe.place(self)} to null",
+            )
 
     @abstractmethod
     def similarities(self, groups: Sequence[Sequence[str]]) -> list[Tensor]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 from lit_group_rl.schedules.base import Clock
-from lit_group_rl.types import Component, Prompt, RolloutBatch
+from lit_group_rl.types import POLICY, Component, Prompt, RolloutBatch
 
 
 class Sampler(Component):
@@ -16,6 +17,9 @@ class Sampler(Component):
     """Completions per prompt."""
     max_new_tokens: int
     """Longest completion, the end token included."""
+
+    roles: ClassVar[frozenset[int]] = frozenset({POLICY})
+    """Roles of the rows it makes; a component that reads rows of another one is told so."""
 
     @abstractmethod
     def sample(

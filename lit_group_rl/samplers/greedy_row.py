@@ -10,7 +10,7 @@ import torch
 from lit_group_rl.samplers.batch import build_batch
 from lit_group_rl.samplers.group import GroupSampler
 from lit_group_rl.schedules.base import Clock
-from lit_group_rl.types import BASELINE, Prompt, RolloutBatch
+from lit_group_rl.types import BASELINE, POLICY, Prompt, RolloutBatch
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class GreedyRowSampler(GroupSampler):
 
     Source: ReMax, arXiv:2310.10505.
     """
+
+    roles = frozenset({POLICY, BASELINE})
 
     def sample(
         self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int

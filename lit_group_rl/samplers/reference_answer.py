@@ -23,6 +23,8 @@ class ReferenceAnswer(Sampler):
     group_size: int = 1
     """Always 1."""
 
+    roles = frozenset({EXPERT})
+
     def __post_init__(self) -> None:
         require(self.group_size == 1, self, "group_size", "must be 1: a prompt has one reference answer")
 

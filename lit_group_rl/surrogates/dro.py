@@ -22,6 +22,7 @@ class DRO(Surrogate):
     """Weight of the square."""
 
     uses_bounds = False
+    trust_region = True
 
     def __post_init__(self) -> None:
         require(self.beta >= 0, self, "beta", "must not be negative")

@@ -43,6 +43,7 @@ class GammaWeight(Surrogate):
     """Measure W from the sampler's log-probs instead of the recomputed ones: corrects their mismatch as well."""
 
     uses_bounds = False
+    trust_region = True
     zero_without_advantage = True
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from lit_group_rl.schedules.base import require
 from lit_group_rl.surrogates.base import Surrogate
-from lit_group_rl.types import EXPERT, Bounds, LossContext
+from lit_group_rl.types import EXPERT, Bounds, LossContext, Problem, Recipe
 
 
 def shaped(probability: Tensor, gamma: float) -> Tensor:
@@ -35,6 +36,15 @@ class OffPolicyShape(Surrogate):
 
     def __post_init__(self) -> None:
         require(self.gamma > 0, self, "gamma", "must be above 0")
+
+    def checks(self, recipe: Recipe) -> Iterable[Problem]:
+        if not recipe.has_rows(EXPERT):
+            yield Problem(
+                "model.surrogate",
+                "OffPolicyShape shapes expert rows, and the sampler gives none: what is left has no trust region",
+                "Use a sampler that adds expert rows, or set surrogate to Clipped",
+                warning=True,
+            )
 
     def loss(self, ctx: LossContext, bounds: Bounds) -> Tensor:
         expert = (ctx.batch.row_role == EXPERT)[:, None]

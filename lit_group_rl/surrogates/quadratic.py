@@ -33,6 +33,7 @@ class Quadratic(Surrogate):
 
     needs = frozenset({"old_logp"})
     uses_bounds = False
+    trust_region = True
     zero_without_advantage = True
 
     def __post_init__(self) -> None:

@@ -32,6 +32,7 @@ class SoftGate(Surrogate):
     """Sharpness elsewhere; a little higher, since negative gradients spread over the whole vocabulary."""
 
     uses_bounds = False
+    trust_region = True
     zero_without_advantage = True
 
     def __post_init__(self) -> None:
