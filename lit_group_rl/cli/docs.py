@@ -134,7 +134,8 @@ def recipe_pages() -> str:
     pages, first = [], Recipe(BASELINE).parts
     for r in recipes():
         lines = [f"### {r.name}", "", prose(r.intro), "", prose(r.differs)]
-        rows = show.differences(*({k: p.get(k) for k in ALGORITHM} for p in (first, r.parts)))
+        parts = r.parts
+        rows = show.differences({k: first.get(k) for k in ALGORITHM}, {k: parts.get(k) for k in ALGORITHM})
         lines += ["", "```text", *(f"{k}: {old} -> {new}" for k, old, new in rows), "```"] if rows else []
         names = sorted(n for n in r.classes() if any(n in catalog.names(s) for s in ALGORITHM if s in catalog.slots()))
         lines += ["", "Parts: " + ", ".join(f"[{n}](components.md#{n.lower()})" for n in names) + "."]
