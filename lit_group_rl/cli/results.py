@@ -26,6 +26,8 @@ from lit_group_rl.cli import catalog
 
 BEGIN, END = "<!-- every recipe: begin (python -m lit_group_rl.cli.results) -->", "<!-- every recipe: end -->"
 ACCURACY = "eval/heldout/accuracy"
+INTERRUPTED = (130, 143)
+"""Exit codes of a run that was told to stop."""
 
 
 def embedded() -> list[str]:
@@ -64,6 +66,8 @@ def train(root: str, recipe: str, seed: int, steps: int) -> dict[str, Any]:
         began = time.process_time()
         try:
             code = run.fit([recipe, *options, "--trainer.accelerator=cpu"])
+            if code in INTERRUPTED:
+                raise KeyboardInterrupt
             record["error"] = f"exit code {code}" if code else None
             record["seconds_per_step"] = (time.process_time() - began) / steps
             record |= outcome(read_metrics(run_folder.runs(Path(root), name)[-1] / "metrics.csv"))
@@ -151,11 +155,15 @@ def _train_all(root: Path, missing: list[tuple[str, int]], steps: int, workers: 
     failed = 0
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         jobs = [pool.submit(train, str(root), recipe, seed, steps) for recipe, seed in missing]
-        for k, job in enumerate(as_completed(jobs), 1):
-            record = job.result()
-            failed += record["error"] is not None
-            said = record["error"] or f"{record['start']:.3f} -> {record['end']:.3f}"
-            print(f"{k}/{len(jobs)} {record['recipe']} seed {record['seed']}: {said}", flush=True)
+        try:
+            for k, job in enumerate(as_completed(jobs), 1):
+                record = job.result()
+                failed += record["error"] is not None
+                said = record["error"] or f"{record['start']:.3f} -> {record['end']:.3f}"
+                print(f"{k}/{len(jobs)} {record['recipe']} seed {record['seed']}: {said}", flush=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # told to stop: no further run is begun
+            raise
     return failed
 
 
