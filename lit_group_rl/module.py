@@ -5,25 +5,21 @@ Read top to bottom: ``training_step`` -> ``rollout`` -> ``judge`` -> ``improve``
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
-import lightning.pytorch as L
 import torch
 from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor, nn
 
-from lit_group_rl import checkpoint, parallel
+from lit_group_rl import parallel
 from lit_group_rl.advantages.base import AdvantageEstimator
 from lit_group_rl.aggregators.base import LossAggregator
 from lit_group_rl.aux_losses.base import AuxLoss
-from lit_group_rl.batching import counts, in_parts, microbatches, minibatches, weightless
+from lit_group_rl.batching import counts, microbatches, minibatches, weightless
 from lit_group_rl.clip_policies.base import ClipPolicy
 from lit_group_rl.critics.base import Critic
 from lit_group_rl.data.module import StepPrompts
+from lit_group_rl.engine import Engine, trainable
 from lit_group_rl.evaluation import HeldOut
 from lit_group_rl.evaluators.base import Evaluator
 from lit_group_rl.filters.base import GroupFilter
@@ -31,18 +27,17 @@ from lit_group_rl.functional.collectives import all_sum, world_size
 from lit_group_rl.functional.rng import seeded
 from lit_group_rl.loss_weights.base import LossWeight
 from lit_group_rl.metric_bag import MetricBag
-from lit_group_rl.numbers import Diverged, Numbers
+from lit_group_rl.numbers import Diverged
 from lit_group_rl.policy import HFPolicy
 from lit_group_rl.pulse import PULSE
 from lit_group_rl.ratios.base import ImportanceRatio
-from lit_group_rl.recording import Recorder, log_advantages, log_rollout, log_trust_region
+from lit_group_rl.recording import log_advantages, log_rollout, log_trust_region
 from lit_group_rl.rewards.base import Reward, RewardShaper
-from lit_group_rl.rewards.runner import RewardMonitor, score_rewards
+from lit_group_rl.rewards.runner import score_rewards
 from lit_group_rl.samplers.base import Sampler
 from lit_group_rl.schedules.base import Clock, Number, Schedule
-from lit_group_rl.signals import StopSignals
 from lit_group_rl.surrogates.base import Surrogate
-from lit_group_rl.types import Component, Counts, LossContext, Problem, Recipe, RecipeError, RolloutBatch, walk
+from lit_group_rl.types import Counts, LossContext, Problem, Recipe, RolloutBatch
 from lit_group_rl.update_schedules.base import UpdateSchedule
 
 
@@ -52,7 +47,7 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, weight_decay=0.0, fused=True)
 
 
-class LitGroupRL(L.LightningModule):
+class LitGroupRL(Engine):
     """Composes the parts of a recipe and trains the policy with them."""
 
     def __init__(
@@ -65,20 +60,20 @@ class LitGroupRL(L.LightningModule):
         clip_policy: ClipPolicy,
         surrogate: Surrogate,
         aggregator: LossAggregator,
-        filter: Optional[GroupFilter] = None,  # noqa: A002
-        shapers: Optional[dict[str, RewardShaper]] = None,
-        loss_weights: Optional[dict[str, LossWeight]] = None,
-        aux_losses: Optional[dict[str, AuxLoss]] = None,
-        critic: Optional[Critic] = None,
-        evaluator: Optional[Evaluator] = None,
-        update_schedule: Optional[UpdateSchedule] = None,
-        heldout: Optional[HeldOut] = None,
+        filter: GroupFilter | None = None,
+        shapers: dict[str, RewardShaper] | None = None,
+        loss_weights: dict[str, LossWeight] | None = None,
+        aux_losses: dict[str, AuxLoss] | None = None,
+        critic: Critic | None = None,
+        evaluator: Evaluator | None = None,
+        update_schedule: UpdateSchedule | None = None,
+        heldout: HeldOut | None = None,
         ppo_epochs: int = 1,
         minibatches: int = 1,
         micro_batch_tokens: int = 16384,
         learning_rate: Number = 1e-4,
         optimizer: OptimizerCallable = adamw,
-        max_grad_norm: Optional[float] = 1.0,
+        max_grad_norm: float | None = 1.0,
         steps: int = 100,
         seed: int = 1,
     ) -> None:
@@ -111,7 +106,6 @@ class LitGroupRL(L.LightningModule):
             seed: Every random draw of the run derives from it.
         """
         super().__init__()
-        self.automatic_optimization = False
         self.parts: dict[str, Any] = {
             "policy": policy, "sampler": sampler, "filter": filter, "rewards": rewards, "shapers": shapers or {},
             "advantage": advantage, "ratio": ratio, "clip_policy": clip_policy, "surrogate": surrogate,
@@ -129,21 +123,6 @@ class LitGroupRL(L.LightningModule):
             model.micro_batch_tokens = micro_batch_tokens
         self.learning_rate, self.make_optimizer, self.max_grad_norm = learning_rate, optimizer, max_grad_norm
         self.steps, self.seed = steps, seed
-        self.rl_step = 0
-        self.recorder = Recorder()
-        self.monitor = RewardMonitor()
-        self.last_batch: RolloutBatch | None = None
-        self.resume_from: Path | None = None
-        """Folder of the run to go on from."""
-        self.run_folder: Path | None = None
-        """Where checkpoints and bad batches go; the checkpoint callback sets it."""
-        self.numbers = Numbers()
-        self.signals = StopSignals()
-        self.boundary: dict[str, Any] | None = None
-        """All but weights and optimizer at the last finished RL step; None while those move."""
-        self.reference_print: str | None = None
-        self._checkpoint: checkpoint.Checkpoint | None = None
-        self._resumed = False
         self._refuse_bad_numbers()
 
     # ---- before the first step
@@ -194,69 +173,6 @@ class LitGroupRL(L.LightningModule):
             message, fix = f"the policy never learns within {self.steps} steps", "Raise steps, or shorten other phases"
             found.append(Problem("model.update_schedule", message, fix, warning=True))
         return found
-
-    def setup(self, stage: str) -> None:
-        """Take counters and data position back from the run that is resumed (or whose weights are evaluated)."""
-        if self.resume_from is None or self._resumed:
-            return
-        self._checkpoint = checkpoint.newest(self.resume_from)
-        if self._checkpoint is None:
-            raise RecipeError(f"resume: {self.resume_from} holds no usable checkpoint. Start anew without resume")
-        state = self._checkpoint.state
-        self._resumed = True
-        self.rl_step = state["rl_step"]
-        self.load_component_state(state["module"])
-        if stage == "fit":
-            self.trainer.datamodule.load_state_dict(state["data"])
-
-    def configure_model(self) -> None:
-        """Load weights, copy the reference, make the critics, shard.  Called again by a later validate: no effect."""
-        if self.policy.net is not None:
-            return
-        self.policy.load()
-        for model in self.models.values():
-            model.build(self.policy)
-        if self.describe(1).needs("ref_logp"):
-            self.policy.add_reference()
-            self._note_reference()
-        parallel.prepare_ddp(self.trainer.strategy, several_models=len(self.models) > 0)
-        if isinstance(self.trainer.strategy, parallel.FSDP2Strategy):
-            for net in (self.policy.net, self.policy.reference, *self.models.values()):
-                if net is not None and any(True for _ in net.parameters()):
-                    self.trainer.strategy.shard(net)
-        if self._checkpoint is not None:
-            checkpoint.restore_weights(self, self._checkpoint)
-
-    def _note_reference(self) -> None:
-        """Remember what the policy is held to: a resumed run must have the same reference, that of its start."""
-        self.reference_print = checkpoint.fingerprint(self.policy.reference_weights())
-        saved = self._checkpoint.state["reference"] if self._checkpoint is not None else None
-        if saved is not None and saved != self.reference_print:
-            raise RecipeError(
-                "model.policy: its weights are not those that the resumed run started from, and the reference of the KL "
-                "term would be another. Resume with the policy of that run (see its config.yaml), or start a new run"
-            )
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """One optimizer; the policy's parameters first, then a group per auxiliary model."""
-        groups = [{"params": trainable(self.policy.net), "lr": self.clock.at(self.learning_rate)}]
-        if not groups[0]["params"]:
-            raise RecipeError("model.policy: no parameter is trainable. Unfreeze some, or add an adapter (lora)")
-        groups += [
-            {"params": trainable(m), "lr": self.clock.at(m.learning_rate)} for m in self.models.values() if trainable(m)
-        ]
-        return self.make_optimizer(groups)
-
-    @property
-    def clock(self) -> Clock:
-        """Where the run stands."""
-        return Clock(self.rl_step, self.steps)
-
-    @property
-    def active(self) -> frozenset[str]:
-        """Names of the models that learn in the present step."""
-        everyone = frozenset({"policy", *self.models})
-        return everyone if self.update_schedule is None else self.update_schedule.active(self.clock) & everyone
 
     # ---- one RL step
 
@@ -417,7 +333,9 @@ class LitGroupRL(L.LightningModule):
         if "policy" in active:
             losses["policy"] = self.policy_loss(ctx)
             for name, aux in self.aux_losses.items():
-                term = (aux.aggregator() or self.aggregator).reduce(aux.term(ctx), aux.selection(batch), aux_counts[name])
+                term = (aux.aggregator() or self.aggregator).reduce(
+                    aux.term(ctx), aux.selection(batch), aux_counts[name]
+                )
                 bag.mean(f"loss/{name}", term.detach() * world_size(), share)
                 losses[name] = ctx.clock.at(aux.coef) * term
         for name, model in self.models.items():
@@ -452,7 +370,9 @@ class LitGroupRL(L.LightningModule):
                 bag.mean(tag, 0.0, batch.mask[~keep].sum())
         return batch.rows(keep.nonzero().squeeze(1))
 
-    def _context(self, batch: RolloutBatch, logp: Tensor, entropy: Tensor | None, total: Counts, bag: MetricBag) -> LossContext:
+    def _context(
+        self, batch: RolloutBatch, logp: Tensor, entropy: Tensor | None, total: Counts, bag: MetricBag
+    ) -> LossContext:
         old = logp.detach() if batch.old_logp is None else batch.old_logp.to(logp.dtype)
         token_log_ratio = torch.where(batch.mask, logp - old, torch.zeros_like(logp))
         advantages = batch.advantages.to(logp.dtype)
@@ -477,120 +397,3 @@ class LitGroupRL(L.LightningModule):
         scores = self.policy.score(batch, entropy=True)
         entropies.append(scores.entropy)
         return scores.logp
-
-    def in_parts(self, batch: RolloutBatch, function: Any) -> Tensor:
-        """A [B, T] result computed micro-batch by micro-batch, without gradient."""
-        return in_parts(batch, self.micro_batch_tokens, function, shared_prompts=self.policy.packs)
-
-    @property
-    def _autocast(self) -> bool:
-        return torch.is_autocast_enabled(self.device.type)
-
-    def on_before_optimizer_step(self, optimizer: Any) -> None:
-        """Clip each model's gradients; where nothing moved or a number is not finite, the step does nothing."""
-        parts = {"policy": trainable(self.policy.net)} | {k: trainable(m) for k, m in self.models.items()}
-        for name in parts.keys() - self.active:
-            for p in parts[name]:
-                p.grad = None
-        self._grad_norms = {k: parallel.clip_gradients(ps, self.max_grad_norm) for k, ps in parts.items()}
-        norms = torch.tensor(list(self._grad_norms.values()), device=self.device)
-        self._finite = not bool(all_sum((~norms.isfinite()).any().float()))
-        self._skipped = not self._finite or not any(self._grad_norms.values())
-        if self._skipped:  # no weight decay and no momentum drift either
-            optimizer.zero_grad(set_to_none=True)
-
-    # ---- evaluation and logging
-
-    def evaluate(self) -> dict[str, float]:
-        """Held-out accuracy, and the time it took."""
-        bag = MetricBag()
-        prompts = self.trainer.datamodule.heldout_share()
-        with self.timed("time/eval"), parallel.unsharded(self.policy.net), self.signals.stage(self.device):
-            self.heldout.run(self.policy, self.sampler, self.rewards, prompts, self.seed, bag)
-        return bag.reduce() | self.recorder.take_time("time/eval")
-
-    def on_train_start(self) -> None:
-        """Take optimizer and callbacks back and finish an interrupted evaluation, or evaluate the start."""
-        pending = None
-        if self._checkpoint is not None:
-            checkpoint.restore_training(self, self._checkpoint)
-            pending = self._checkpoint.state["pending"]
-            self._checkpoint = None  # its weights need not stay in memory
-        self.recorder.start(self)
-        self.signals.install()
-        self.boundary = checkpoint.plain_state(self, pending)
-        if pending is not None:
-            self.finish_step(pending)
-        elif self.rl_step == 0 and self.heldout is not None:
-            self.emit(self.evaluate())
-
-    def finish_step(self, metrics: dict[str, float]) -> None:
-        """Evaluate when due, show the step's numbers to the schedules, log them."""
-        if self.heldout is not None and self.heldout.due(self.clock):
-            self.boundary = checkpoint.plain_state(self, pending=metrics)
-            metrics = metrics | self.evaluate()
-        for _, part in self.describe(1).components():
-            if isinstance(part, Schedule):
-                part.observe(metrics)
-        self.emit(metrics)
-        self.boundary = checkpoint.plain_state(self)
-
-    def emit(self, metrics: dict[str, float]) -> None:
-        """Give the numbers of ``rl_step`` finished steps to every logger and callback."""
-        self.recorder.emit(metrics, self)
-
-    @contextmanager
-    def timed(self, tag: str) -> Iterator[None]:
-        """Add the seconds of a stage to the step's times."""
-        began = time.perf_counter()
-        PULSE.at(tag.removeprefix("time/"), f"RL step {self.rl_step + 1}")
-        yield
-        self.recorder.add_time(tag, time.perf_counter() - began)
-
-    def validation_step(self, prompts: Any, batch_idx: int) -> None:
-        """Held-out evaluation of one batch, for ``validate`` and ``test``."""
-        heldout = self.heldout or HeldOut()
-        heldout.run(self.policy, self.sampler, self.rewards, prompts, self.seed, self._validation)
-
-    test_step = validation_step
-
-    def on_validation_epoch_start(self) -> None:
-        """Start counting."""
-        self._validation = MetricBag()
-
-    def on_validation_epoch_end(self) -> None:
-        """Log the set's numbers."""
-        if not self.trainer.sanity_checking:
-            self.log_dict(self._validation.reduce())
-
-    on_test_epoch_start, on_test_epoch_end = on_validation_epoch_start, on_validation_epoch_end
-
-    def predict_step(self, prompts: Any, batch_idx: int) -> list[dict[str, Any]]:
-        """Greedy completions: prompt, completion, answer."""
-        samples = (self.heldout or HeldOut()).greedy(self.policy, self.sampler, prompts).samples
-        return [{"prompt": s.prompt, "completion": s.completion, "answer": s.answer} for s in samples]
-
-    # ---- state
-
-    def component_state(self) -> dict[str, Any]:
-        """Counters and the memory of components that are not models, as plain data."""
-        parts = {p: c.state_dict() for p, c in self.describe(1).components() if not isinstance(c, nn.Module)}
-        own = {"recorder": self.recorder, "monitor": self.monitor, "numbers": self.numbers}
-        return {"parts": {p: s for p, s in parts.items() if s}} | {name: one.state_dict() for name, one in own.items()}
-
-    def load_component_state(self, state: dict[str, Any]) -> None:
-        """Take back what ``component_state`` gave."""
-        for path, part in self.describe(1).components():
-            if path in state["parts"]:
-                part.load_state_dict(state["parts"][path])
-        self.recorder.load_state_dict(state["recorder"])
-        self.monitor.load_state_dict(state["monitor"])
-        self.numbers.load_state_dict(state["numbers"])
-
-
-def trainable(net: nn.Module | None) -> list[nn.Parameter]:
-    """Parameters that take gradients."""
-    return [] if net is None else [p for p in net.parameters() if p.requires_grad]
-
-
-__all__ = ["Component", "LitGroupRL", "walk"]

@@ -29,7 +29,8 @@ ALGORITHM = (
 )  # fmt: skip
 """Options of the module that make the algorithm; the others say which model, how long, how fast."""
 READING = (
-    "recipes/grpo.yaml", "lit_group_rl/types.py", "lit_group_rl/module.py", "lit_group_rl/samplers/group.py",
+    "recipes/grpo.yaml", "lit_group_rl/types.py", "lit_group_rl/module.py",
+    "lit_group_rl/engine.py", "lit_group_rl/samplers/group.py",
     "lit_group_rl/rewards/base.py", "lit_group_rl/advantages/group_relative.py", "lit_group_rl/ratios/token.py",
     "lit_group_rl/clip_policies/fixed.py", "lit_group_rl/surrogates/clipped.py", "lit_group_rl/aux_losses/kl.py",
     "lit_group_rl/aggregators/sequence_mean.py", "lit_group_rl/functional/groups.py", "lit_group_rl/batching.py",
