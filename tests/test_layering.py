@@ -36,6 +36,7 @@ HEAVY = {
     "rewards/group_embedding.py": "reads an encoder",
 }
 """Components that load a model with transformers, each inside a function."""
+LOOP = ("module.py", "engine.py")
 OF_THE_LOOP = {"HFPolicy", "HeldOut"}
 """Classes that a recipe may name and that the module names too: the type of its policy, the default evaluation."""
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -115,23 +116,26 @@ def components():
     return {name for slot in catalog.slots() for name in catalog.names(slot)}
 
 
-def test_the_loop_names_no_component():
-    named = {name for _, names in imports(PACKAGE / "module.py") for name in names}
+@pytest.mark.parametrize("file", LOOP)
+def test_the_loop_names_no_component(file):
+    named = {name for _, names in imports(PACKAGE / file) for name in names}
     assert named & components() <= OF_THE_LOOP
-    tree = ast.parse((PACKAGE / "module.py").read_text(encoding="utf-8"))
+    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert used & components() <= OF_THE_LOOP
 
 
-def test_the_loop_contains_no_algorithms_name():
-    text = (PACKAGE / "module.py").read_text(encoding="utf-8").lower()
+@pytest.mark.parametrize("file", LOOP)
+def test_the_loop_contains_no_algorithms_name(file):
+    text = (PACKAGE / file).read_text(encoding="utf-8").lower()
     names = {name for recipe in catalog.files("recipes") for name in (recipe, recipe.replace("_", "-"))}
     assert {name for name in names | {"reinforce"} if re.search(rf"\b{re.escape(name)}\b", text)} == set()
 
 
-def test_the_loop_does_not_branch_on_a_class():
-    tree = ast.parse((PACKAGE / "module.py").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("file", LOOP)
+def test_the_loop_does_not_branch_on_a_class(file):
+    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             assert node.attr not in ("__name__", "__class__", "__qualname__"), f"line {node.lineno}"
