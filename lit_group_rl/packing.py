@@ -21,6 +21,19 @@ ATTENTION = "sdpa_packed"
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Completions of similar length, whose tokens attend in one call."""
+
+    at: Tensor
+    """[b, t] places of their tokens in the row, right-padded with any place."""
+    prompt_of: Tensor
+    """[b] which of the P prompts."""
+    sees: Tensor
+    """[b, 1, k t, S + t] additive mask of their tokens over the prompt and themselves, k times: the query heads that
+    share a key head attend together."""
+
+
+@dataclass(frozen=True)
 class Packed:
     """N tokens: those of P different prompts, then those of B completions but their last, and where they belong."""
 
@@ -30,28 +43,35 @@ class Packed:
     """[1, N]"""
     prompt_at: Tensor
     """[P, S] places of the prompts' tokens in the row, right-padded with any place."""
-    prompt_places: Tensor
-    """[number of prompt tokens] the real ones among P * S."""
-    completion_at: Tensor
-    """[B, T - 1] places of the completions' tokens in the row, right-padded with any place."""
-    completion_places: Tensor
-    """[number of completion tokens] the real ones among B * (T - 1)."""
-    prompt_of: Tensor
-    """[B] which of the P prompts."""
-    sees: Tensor
-    """[B, 1, k (T - 1), S + T - 1] additive mask of a completion's tokens over its prompt and itself, k times: the
-    query heads that share a key head attend together."""
+    completions: list[Rows]
+    """Those with more than one token."""
+    back: Tensor
+    """[N] where a token's result is among those of the prompts and then of each of ``completions``, padding included."""
     predicts: Tensor
     """[B, T] place in the row of the state that predicts the token; 0 off the mask."""
 
 
 def _padded(lists: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(places [rows, longest] padded with 0, flat indices of the real ones)."""
-    width = max((len(x) for x in lists), default=0)
+    """(places [rows, longest] padded with 0, True = real)."""
+    width = max(len(x) for x in lists)
     at, real = np.zeros((len(lists), width), dtype=np.int64), np.zeros((len(lists), width), dtype=bool)
     for i, x in enumerate(lists):
         at[i, : len(x)], real[i, : len(x)] = x, True
     return at, real
+
+
+def _similar(lengths: list[int]) -> list[list[int]]:
+    """Rows in calls such that padding adds at most about a quarter; rows of length 0 are left out."""
+    calls: list[list[int]] = []
+    total = 0
+    for row in sorted((r for r, n in enumerate(lengths) if n), key=lambda r: -lengths[r]):
+        if calls and lengths[calls[-1][0]] * (len(calls[-1]) + 1) <= 1.25 * (total + lengths[row]):
+            calls[-1].append(row)
+            total += lengths[row]
+        else:
+            calls.append([row])
+            total = lengths[row]
+    return calls
 
 
 def pack(
@@ -88,30 +108,38 @@ def pack(
         if length:
             predicts[row, 0], predicts[row, 1:length] = prompt_at[prompt_of[row]][-1], completion_at[row]
         at += n
-    own, own_real = _padded(completion_at)
     shared, shared_real = _padded(prompt_at)
-    causal = np.tril(np.ones((own.shape[1], own.shape[1]), dtype=bool))
-    sees = np.concatenate(
-        [
-            np.broadcast_to(shared_real[prompt_of][:, None], (*own.shape, shared.shape[1])),
-            np.broadcast_to(causal, (len(own), *causal.shape)),
-        ],
-        axis=2,
-    )
-    blocked = torch.from_numpy(~np.tile(sees, (1, heads_per_key, 1))).to(device)[:, None]
 
     def tensor(x: Any) -> Tensor:
         return torch.as_tensor(x, dtype=torch.long, device=device)
 
+    calls, order = [], [shared[shared_real]]
+    places, offset = [shared_real.ravel().nonzero()[0]], shared.size
+    for some in _similar([len(x) for x in completion_at]):
+        own, own_real = _padded([completion_at[r] for r in some])
+        prompts_of = [prompt_of[r] for r in some]
+        causal = np.tril(np.ones((own.shape[1], own.shape[1]), dtype=bool))
+        sees = np.concatenate(
+            [
+                np.broadcast_to(shared_real[prompts_of][:, None], (*own.shape, shared.shape[1])),
+                np.broadcast_to(causal, (len(own), *causal.shape)),
+            ],
+            axis=2,
+        )
+        blocked = torch.from_numpy(~np.tile(sees, (1, heads_per_key, 1))).to(device)[:, None]
+        additive = torch.zeros(blocked.shape, dtype=dtype, device=device).masked_fill(blocked, torch.finfo(dtype).min)
+        calls.append(Rows(tensor(own), tensor(prompts_of), additive))
+        order.append(own[own_real])
+        places.append(offset + own_real.ravel().nonzero()[0])
+        offset += own.size
+    back = np.zeros(at, dtype=np.int64)
+    back[np.concatenate(order)] = np.concatenate(places)
     return Packed(
         tensor(np.concatenate(ids))[None],
         tensor(np.concatenate(positions))[None],
         tensor(shared),
-        tensor(shared_real.ravel().nonzero()[0]),
-        tensor(own),
-        tensor(own_real.ravel().nonzero()[0]),
-        tensor(prompt_of),
-        torch.zeros(blocked.shape, dtype=dtype, device=device).masked_fill(blocked, torch.finfo(dtype).min),
+        calls,
+        tensor(back),
         tensor(predicts),
     )
 
@@ -145,10 +173,6 @@ def attend(
         """[N, H, d] -> [rows, H, places, d]."""
         return x.flatten(1).index_select(0, at.flatten()).view(*at.shape, *x.shape[1:]).transpose(1, 2)
 
-    def tokens(x: Tensor, places: Tensor) -> Tensor:
-        """[rows, H, places, d] -> [tokens, H d]."""
-        return x.transpose(1, 2).reshape(-1, heads * width)[places]
-
     prompt_k, prompt_v = rows(k, packed.prompt_at), rows(v, packed.prompt_at)
     # padding comes last, so a causal mask keeps it from the real tokens
     of_prompts = scaled_dot_product_attention(
@@ -158,18 +182,18 @@ def attend(
         is_causal=True,
         scale=scaling,
     )
-    out = [tokens(of_prompts, packed.prompt_places)]
-    if len(packed.completion_places):
-        own_q = rows(q, packed.completion_at)
-        of_completions = scaled_dot_product_attention(
+    out = [of_prompts.transpose(1, 2).reshape(-1, heads * width)]
+    for some in packed.completions:
+        own_q = rows(q, some.at)
+        result = scaled_dot_product_attention(
             own_q.reshape(len(own_q), heads // sharing, -1, width),
-            torch.cat([prompt_k.index_select(0, packed.prompt_of), rows(k, packed.completion_at)], 2),
-            torch.cat([prompt_v.index_select(0, packed.prompt_of), rows(v, packed.completion_at)], 2),
-            attn_mask=packed.sees,
+            torch.cat([prompt_k.index_select(0, some.prompt_of), rows(k, some.at)], 2),
+            torch.cat([prompt_v.index_select(0, some.prompt_of), rows(v, some.at)], 2),
+            attn_mask=some.sees,
             scale=scaling,
         )
-        out.append(tokens(of_completions.reshape(own_q.shape), packed.completion_places))
-    return torch.cat(out).view(1, -1, heads, width), None
+        out.append(result.reshape(own_q.shape).transpose(1, 2).reshape(-1, heads * width))
+    return torch.cat(out).index_select(0, packed.back).view(1, -1, heads, width), None
 
 
 def heads_per_key(model: nn.Module) -> int:
@@ -191,7 +215,7 @@ def use_packing(model: nn.Module) -> None:
 
 def packed_states(base: nn.Module, packed: Packed) -> Tensor:
     """[N, d] last states of the row's tokens."""
-    here = packed.sees.new_zeros(1, 1, 1, 1)  # a mask of four dimensions is handed through as it is
+    here = torch.zeros(1, 1, 1, 1, device=packed.back.device)  # a mask of four dimensions is handed through as it is
     return base(
         input_ids=packed.input_ids,
         attention_mask=here,

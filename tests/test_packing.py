@@ -19,17 +19,29 @@ def test_a_prompt_comes_once_and_nothing_follows_a_last_token():
     packed = pack(PROMPTS, PROMPTS > 0, ANSWERS, ANSWERS > 0, torch.tensor([3, 8, 3]), torch.float32)
     assert packed.input_ids.tolist() == [[7, 8, 9, 6, 5, 1, 2, 4]]
     assert packed.position_ids.tolist() == [[0, 1, 0, 1, 2, 2, 3, 3]]
-    assert packed.prompt_of.tolist() == [0, 1, 0]
     # the first token of each completion is predicted by the prompt's last state: places 1, 4, 1
     assert packed.predicts.tolist() == [[1, 5, 6], [4, 7, 0], [1, 0, 0]]
 
 
 def test_a_completion_sees_its_prompt_and_itself():
-    """Keys: three prompt places (the first prompt fills two), then the completion's own two."""
+    """Keys: three prompt places (the first prompt fills two), then the completion's own two, or one.
+
+    Two tokens and one are too unequal for one call (2 * 2 > 1.25 * 3), and the third row has no input of its own.
+    """
     packed = pack(PROMPTS, PROMPTS > 0, ANSWERS, ANSWERS > 0, torch.tensor([3, 8, 3]), torch.float32)
-    sees = (packed.sees[:, 0] == 0).int().tolist()
-    assert sees[0] == [[1, 1, 0, 1, 0], [1, 1, 0, 1, 1]]
-    assert sees[1] == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
+    first, second = packed.completions
+    assert (first.prompt_of.tolist(), second.prompt_of.tolist()) == ([0], [1])
+    assert (first.at.tolist(), second.at.tolist()) == ([[5, 6]], [[7]])
+    assert (first.sees[0, 0] == 0).int().tolist() == [[1, 1, 0, 1, 0], [1, 1, 0, 1, 1]]
+    assert (second.sees[0, 0] == 0).int().tolist() == [[1, 1, 1, 1]]
+
+
+def test_completions_of_similar_length_attend_in_one_call():
+    """Inputs of 4, 4, 3, 1 tokens: 4 * 3 = 12 <= 1.25 * 11, but 4 * 4 = 16 > 1.25 * 12."""
+    ids = torch.ones(4, 5, dtype=torch.long)
+    mask = torch.arange(5) < torch.tensor([5, 2, 5, 4])[:, None]
+    packed = pack(PROMPTS[[0, 0, 0, 0]], PROMPTS[[0, 0, 0, 0]] > 0, ids, mask, torch.zeros(4), torch.float32)
+    assert [tuple(rows.at.shape) for rows in packed.completions] == [(3, 4), (1, 1)]
 
 
 def test_without_groups_every_row_has_its_own_prompt():
