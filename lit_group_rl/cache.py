@@ -47,7 +47,7 @@ class RowCache(Cache):
         return [(layer, name) for layer in self.layers for name in ("keys", "values")]
 
     def fill(self, row: int, copies: int, like: Cache, prompt: int, length: int) -> None:
-        """Put the last ``length`` places of row ``prompt`` of a left-padded cache into ``copies`` rows from ``row`` on."""
+        """Put the last ``length`` places of a left-padded cache's row ``prompt`` into ``copies`` rows from ``row`` on."""
         for layer, other in zip(self.layers, like.layers, strict=True):
             for name in ("keys", "values"):
                 source = getattr(other, name)[prompt : prompt + 1, :, -length:]

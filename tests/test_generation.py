@@ -1,5 +1,6 @@
 """Generation against transformers' own, and independence of the batch."""
 
+import itertools
 import warnings
 
 import pytest
@@ -24,7 +25,8 @@ from transformers import (
 )
 
 from lit_group_rl.functional.rng import seeded
-from lit_group_rl.generation import can_decode, generate
+from lit_group_rl.generation import _ModelStep, can_decode, generate
+from lit_group_rl.llama_step import LlamaStep
 from lit_group_rl.scoring import CausalNet
 
 SMALL = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -168,7 +170,7 @@ def scripted(*sequences):
     net.model.embed_tokens.weight.data = torch.eye(16)
     net.lm_head.weight.data.zero_()
     for sequence in sequences:
-        for token, follower in zip(sequence, sequence[1:], strict=False):
+        for token, follower in itertools.pairwise(sequence):
             net.lm_head.weight.data[follower, token] = 50.0
     return net
 
@@ -200,14 +202,26 @@ def test_waiting_prompts_take_the_room_of_finished_ones():
     """
     net = scripted([4, 2], [6, 7, 8, 9, 10, 11, 2], [13, 2], [14, 2])
     widths = []
-    net.register_forward_pre_hook(lambda m, args, kwargs: widths.append(kwargs["input_ids"].shape), with_kwargs=True)
+    net.lm_head.register_forward_hook(lambda m, args, out: widths.append(out.numel() // 16))
     assert can_decode(net)
     widths.clear()
     drawn = run(net, [[4], [6], [13], [14]], eos_ids=[2], max_rows=2)
     assert drawn.mask.sum(1).tolist() == [1, 6, 1, 1]
     assert drawn.ids[1].tolist() == [7, 8, 9, 10, 11, 2]
     # prompts 1 and 2 together, 3 and 4 each into the slot that the one before left; then the second row alone
-    assert [tuple(w) for w in widths] == [(2, 1), (1, 1), (1, 1), *[(1, 1)] * 5]
+    assert widths == [2, 1, 1, *[1] * 5]
+
+
+def test_the_short_step_gives_what_the_whole_forward_gives():
+    for make in (llama, qwen2, qwen3):
+        net = make().eval()
+        assert can_decode(net)
+        assert net._lit_group_rl_step is LlamaStep
+        before = run(net, PROMPTS, copies=2, temperature=1.0)
+        net._lit_group_rl_step = _ModelStep
+        whole = run(net, PROMPTS, copies=2, temperature=1.0)
+        assert torch.equal(before.ids, whole.ids)
+        torch.testing.assert_close(before.logp, whole.logp, atol=1e-5, rtol=0)
 
 
 def test_a_window_of_every_layer_is_kept():
