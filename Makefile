@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 EXTRAS ?= test
 TRL_VENV ?= .venv-trl
 
-.PHONY: install demo test fast parity results lint clean
+.PHONY: install demo test fast parity results bench lint clean
 
 install: $(VENV)/.installed
 
@@ -37,6 +37,10 @@ $(TRL_VENV)/.installed: pyproject.toml constraints/ci.txt
 # every recipe, 150 RL steps, three seeds: hours, continued where it stopped; writes a table into docs/results.md
 results: install
 	$(BIN)/python -m lit_group_rl.cli.results
+
+# both sides of the comparison with TRL, interleaved, about an hour; writes docs/performance.md and its picture
+bench: install $(TRL_VENV)/.installed
+	$(BIN)/python -m benchmarks.run --trl-python $(TRL_VENV)/bin/python
 
 lint: install
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints/ci.txt -e ".[dev]"
