@@ -130,6 +130,9 @@ def _scores(probed: Mapping[str, Reward], samples: list[Sample], timings: list[f
         began = time.perf_counter()
         try:
             result = list(reward.score(samples))
+            failures = [s for s in result if isinstance(s, Exception)]
+            if failures and len(failures) == len(result):
+                raise failures[0]
         except Exception as error:  # a user's function may raise anything
             raise RecipeError(
                 f"model.rewards.{name}: raised {type(error).__name__}: {error}. "

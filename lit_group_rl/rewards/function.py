@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
+import dataclasses
 import inspect
+import logging
+import random
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from lit_group_rl.rewards.base import Reward
-from lit_group_rl.schedules.base import Number
+from lit_group_rl.functional.rng import seed_of
+from lit_group_rl.rewards._scorers import Refused, finished, load_function, wanted
+from lit_group_rl.rewards.base import Outcome, Reward, ScorerError, ScorerTimeout
+from lit_group_rl.rewards.worker import START_SECONDS, Worker
+from lit_group_rl.schedules.base import Number, require, require_number
 from lit_group_rl.types import RecipeError, Sample
 
-GIVEN = ("prompts", "completions", "answers", "samples")
-"""Names that every function may ask for; each is a list with one entry per completion."""
+log = logging.getLogger(__name__)
+
+Scores = list[float | Exception | None]
 
 
 @dataclass(frozen=True)
 class FunctionReward(Reward):
-    """Calls ``fn`` once per batch with the arguments it names, any of
+    """Calls ``fn`` with the arguments it names, any of
 
         prompts, completions, answers, samples, and every other column of the data by its name,
 
     each a list with one entry per completion.  It returns a list of as many numbers, None to abstain.  It may be
     ``async``.  The working folder is importable, so ``my_rewards.score`` finds ``my_rewards.py`` beside you.
+
+    The function runs in a process of its own, which is killed and replaced when a call passes ``seconds``.  A call is
+    for the whole batch; only if it raises or runs out of time is each completion scored by a call of its own.  A
+    function that compares completions with each other then sees lists of one.
+
+    Each call finds ``random``, and numpy and torch if it has imported them, seeded by run, RL step and reward, so a
+    resumed run draws the same numbers.  Which of them a completion gets depends on the batch around it: a function
+    that draws makes a run depend on the number of processes.  So does a limit that is hit, as time is not repeatable.
     """
 
     fn: str
@@ -38,15 +52,89 @@ class FunctionReward(Reward):
     """From this score on a completion counts as solved."""
     range: tuple[float, float] | None = None
     """Smallest and largest score; what lies outside is clamped, with a warning."""
+    seconds: float = 5.0
+    """Wall-clock limit of one call."""
+    batch_seconds: float = 60.0
+    """Wall-clock limit of one process's completions of a step; what is left then counts as timed out."""
+    on_error: Outcome = "abstain"
+    """A completion on which the function raises is not scored; or gets the minimum; or ends the run."""
+    on_timeout: Outcome = "minimum"
+    """A completion on which it hangs gets the lowest of ``range``, without one the lowest score of the batch, at most
+    0; or is not scored; or ends the run."""
+    in_process: bool = False
+    """Call it in the process that trains, for functions that need its state; then nothing limits its time."""
 
     def __post_init__(self) -> None:
-        function = load_function(self.fn)
-        object.__setattr__(self, "_function", function)
-        object.__setattr__(self, "_wanted", _wanted(self.fn, function))
+        require_number(self, "seconds", low=0.01)
+        require_number(self, "batch_seconds", low=0.01)
+        require(
+            self.range is None or self.range[0] < self.range[1], self, "range", "must have the smaller number first"
+        )
+        if self.in_process:
+            try:
+                function = load_function(self.fn)
+                names = wanted(self.fn, function)
+            except Refused as error:
+                raise RecipeError(str(error)) from None
+            object.__setattr__(self, "_function", function)
+        else:
+            worker = Worker("wanted_by", self.fn, list(sys.path), quiet=False)
+            try:
+                names = worker.start()
+            except ScorerError as error:
+                worker.close()
+                notes = "\n".join(getattr(error, "__notes__", []))
+                raise RecipeError(f"fn: importing {self.fn} raised {error}. Mend its module\n{notes}".strip()) from None
+            except ScorerTimeout:
+                raise RecipeError(
+                    f"fn: importing {self.fn} takes more than {START_SECONDS:g} s. Move its long work into the function"
+                ) from None
+            object.__setattr__(self, "_worker", worker)
+        object.__setattr__(self, "_wanted", names)
 
     def score(self, samples: Sequence[Sample]) -> Any:
-        wanted: dict[str, bool] = self._wanted  # type: ignore[attr-defined]
-        given = {
+        if self.in_process:
+            result = self._function(**self._arguments(samples))  # type: ignore[attr-defined]
+            return _run(result) if inspect.isawaitable(result) else result
+        end = time.monotonic() + self.batch_seconds
+        seed = random.getrandbits(63)
+        whole = self._call(samples, seed, end)
+        if not isinstance(whole, Exception):
+            return whole
+        if len(samples) == 1:
+            return [whole]
+        values: Scores = []
+        for s in samples:
+            # by content, not by place, so that a retried completion does not depend on the batch
+            given = self._call([s], seed_of(seed, s.prompt, s.completion), end)
+            values.append(given if isinstance(given, Exception) else given[0])
+        if isinstance(whole, ScorerTimeout) and not any(isinstance(v, Exception) for v in values):
+            log.warning(
+                "reward %s needs more than seconds=%g for %d completions, and was called again for each: raise seconds",
+                self.fn,
+                self.seconds,
+                len(samples),
+            )
+        return values
+
+    def _call(self, samples: Sequence[Sample], seed: int, end: float) -> list[float] | Exception:
+        left = end - time.monotonic()
+        if left <= 0:
+            return ScorerTimeout(f"the limit batch_seconds={self.batch_seconds:g} was used up")
+        arguments = self._arguments(samples)
+        if "samples" in arguments:
+            fields = [f.name for f in dataclasses.fields(Sample)]
+            arguments["samples"] = [{name: getattr(s, name) for name in fields} for s in samples]
+        request = ("call_function", self.fn, arguments, len(samples), seed)
+        try:
+            result: list[float] = self._worker.call(*request, seconds=min(self.seconds, left))  # type: ignore[attr-defined]
+        except (ScorerTimeout, ScorerError) as error:
+            return error
+        return result
+
+    def _arguments(self, samples: Sequence[Sample]) -> dict[str, list[Any]]:
+        names: dict[str, bool] = self._wanted  # type: ignore[attr-defined]
+        given: dict[str, list[Any]] = {
             "prompts": [s.prompt for s in samples],
             "completions": [s.completion for s in samples],
             "answers": [s.answer for s in samples],
@@ -54,84 +142,27 @@ class FunctionReward(Reward):
         }
         columns = sorted({name for s in samples for name in s.fields if name not in given})
         given |= {name: [s.fields.get(name) for s in samples] for name in columns}
-        missing = [name for name, needed in wanted.items() if needed and name not in given and name != "**"]
+        missing = [name for name, needed in names.items() if needed and name not in given and name != "**"]
         if missing:
             raise RecipeError(
                 f"{self.fn}: asks for {', '.join(missing)}, but it is given {', '.join(given)}. "
                 "Rename the argument, give it a default, or add the column to the data"
             )
-        arguments = given if "**" in wanted else {name: given[name] for name in wanted if name in given}
-        result = self._function(**arguments)  # type: ignore[attr-defined]
-        return _finished(result) if inspect.isawaitable(result) else result
+        return given if "**" in names else {name: given[name] for name in names if name in given}
 
 
-def load_function(path: str) -> Callable[..., Any]:
-    """The function at a dotted path; RecipeError names what could not be found."""
-    module_name, _, name = path.replace(":", ".").rpartition(".")
-    if not module_name:
-        raise RecipeError(f"fn: {path!r} is not a dotted path. Write module.function, e.g. my_rewards.score")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise RecipeError(
-                f"fn: no module {error.name!r} for {path!r}. Put {error.name}.py into {here} or install it"
-            ) from None
-        raise RecipeError(f"fn: {path!r} needs the module {error.name!r}, which is not installed. Install it") from None
-    function = getattr(module, name, None)
-    if not callable(function):
-        what = "has no" if function is None else "is not a function:"
-        raise RecipeError(f"fn: {module_name} {what} {name!r}. It has {', '.join(_functions(module)) or 'none'}")
-    return function
-
-
-def _functions(module: Any) -> list[str]:
-    return [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
-
-
-def _wanted(path: str, function: Callable[..., Any]) -> dict[str, bool]:
-    """Argument name -> is it required; '**' stands for all there is."""
-    wanted = {}
-    for name, p in inspect.signature(function).parameters.items():
-        if p.kind is p.VAR_KEYWORD:
-            wanted["**"] = False
-        elif p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL):
-            raise RecipeError(
-                f"{path}{inspect.signature(function)}: argument {name!r} cannot be given by name. "
-                f"Arguments are passed by name: any of {', '.join(GIVEN)}, and columns of the data"
-            )
-        else:
-            wanted[name] = p.default is p.empty
-    if not wanted:
-        raise RecipeError(
-            f"{path}(): takes no arguments, so it cannot tell completions apart. "
-            f"Name any of {', '.join(GIVEN)}, and columns of the data"
-        )
-    return wanted
-
-
-def _finished(pending: Any) -> Any:
-    async def wait() -> Any:
-        return await pending
-
-    return _run(wait())
-
-
-def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def _run(pending: Any) -> Any:
     """Run to the end, also where a loop is already running (a notebook)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(coroutine)
+        return asyncio.run(finished(pending))
     out: list[Any] = []
     errors: list[BaseException] = []
 
     def target() -> None:
         try:
-            out.append(asyncio.run(coroutine))
+            out.append(asyncio.run(finished(pending)))
         except BaseException as error:
             errors.append(error)
 

@@ -6,18 +6,17 @@ import copy
 import dataclasses
 import logging
 import math
-import numbers
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from lit_group_rl.functional.rng import seeded
 from lit_group_rl.pulse import PULSE
-from lit_group_rl.rewards.base import Reward
+from lit_group_rl.rewards._scorers import WrongResult, as_floats
+from lit_group_rl.rewards.base import Reward, ScorerTimeout
 from lit_group_rl.schedules.base import Clock
 from lit_group_rl.types import BASELINE, RecipeError, RolloutBatch, Sample
 
@@ -28,7 +27,7 @@ BROKEN_STEPS = 3
 
 
 class RewardBroken(RuntimeError):
-    """A reward fails on most completions, so the run would learn from noise."""
+    """A reward fails on most completions, so the run would learn from noise; or its recipe says to stop."""
 
 
 class RewardMonitor:
@@ -87,8 +86,8 @@ def score_rewards(
 ) -> None:
     """Fill ``rewards``, ``scores``, ``solved`` and the metrics of the batch; rows that nothing scored leave its mask.
 
-    A completion on which a reward raises abstains there; the other completions keep their scores.  Raises RecipeError
-    for a reward that returns no list of numbers, RewardBroken when one keeps failing.
+    A completion on which a reward raises or hangs is settled by its ``on_error`` and ``on_timeout``; the others keep
+    their scores.  Raises RecipeError for a reward that returns no list of numbers, RewardBroken when one keeps failing.
     """
     drawn = batch.row_role.cpu() != BASELINE
     calls = failures = timeouts = 0
@@ -99,11 +98,11 @@ def score_rewards(
             values = call.run()
         batch.rewards[name] = values.to(batch.mask.device)
         calls, failures = calls + len(batch), failures + call.failed
-        timeouts += reward.take_timeouts()
+        timeouts += call.hung
         mean = drawn & ~values.isnan()
         batch.metrics.mean(f"reward_part/{name}", values[mean].sum(), mean.sum())
         if len(batch):
-            monitor.observe(name, clock.step, call.failed, len(batch), call.why)
+            monitor.observe(name, clock.step, call.failed + call.hung, len(batch), call.why)
     batch.scores = total_score(batch.rewards, {name: clock.at(r.weight) for name, r in rewards.items()})
     main, threshold = next((batch.rewards[name], r.solved_at) for name, r in rewards.items())
     batch.solved = main >= threshold
@@ -124,7 +123,8 @@ class _Call:
 
     def __init__(self, name: str, reward: Reward, batch: RolloutBatch, monitor: RewardMonitor) -> None:
         self.name, self.reward, self.batch, self.monitor = name, reward, batch, monitor
-        self.failed = 0
+        self.failed = self.hung = 0
+        self.lowest: list[int] = []
         self.why = ""
 
     def run(self) -> Tensor:
@@ -134,18 +134,19 @@ class _Call:
         values = self._try(torch.arange(len(self.batch)), last=False)
         if values is None:
             values = self._apart()
+        low = self.reward.range[0] if self.reward.range else min([0.0, *(v for v in values if v == v)])
+        for i in self.lowest:
+            values[i] = low
         return torch.tensor(self._clamped(values), dtype=torch.float64)
 
     def _try(self, rows: Tensor, *, last: bool) -> list[float] | None:
-        """Scores of the rows, or None if the reward raised; the last try reports why."""
+        """Scores of the rows; where the reward raises, None, or at the last try what becomes of them."""
         try:
             return self._scores(rows)
-        except RecipeError:
+        except (RecipeError, RewardBroken):
             raise
         except Exception as error:
-            if last:
-                self._report(error, self.batch.samples[int(rows[0])])
-            return None
+            return [self._settled(error, i) for i in rows.tolist()] if last else None
 
     def _apart(self) -> list[float]:
         """Again in the smallest parts the reward can score: single completions, or groups if it compares them."""
@@ -157,9 +158,7 @@ class _Call:
         values = [math.nan] * len(self.batch)
         for part in parts:
             scores = self._try(part, last=True)
-            if scores is None:
-                self.failed += len(part)
-                continue
+            assert scores is not None
             for i, score in zip(part.tolist(), scores, strict=True):
                 values[i] = score
         return values
@@ -171,11 +170,26 @@ class _Call:
             part = self.batch if len(rows) == len(self.batch) else self.batch.rows(rows.to(self.batch.mask.device))
             result = self.reward.score_batch(dataclasses.replace(part, samples=[_copied(s) for s in part.samples]))
         values = as_numbers(result, len(rows), self.name)
-        for i, value in zip(rows.tolist(), result, strict=True):
-            if isinstance(value, Exception):
-                self._report(value, self.batch.samples[i])
-                self.failed += 1
-        return [self._finite(value, self.batch.samples[i]) for i, value in zip(rows.tolist(), values, strict=True)]
+        return [
+            self._settled(given, i) if isinstance(given, Exception) else self._finite(value, self.batch.samples[i])
+            for i, given, value in zip(rows.tolist(), result, values, strict=True)
+        ]
+
+    def _settled(self, error: Exception, row: int) -> float:
+        """Count and report a failure; what the row scores for now: NaN, also where it will get the lowest score."""
+        hung = isinstance(error, ScorerTimeout)
+        option = "on_timeout" if hung else "on_error"
+        outcome = getattr(self.reward, option)
+        self.hung, self.failed = self.hung + hung, self.failed + (not hung)
+        self._report(error, self.batch.samples[row], outcome)
+        if outcome == "stop":
+            raise RewardBroken(
+                f"model.rewards.{self.name}: {self.why}, for {_shown(self.batch.samples[row])}. "
+                f"Mend the reward, or set {option} to abstain or minimum; the run can be resumed"
+            )
+        if outcome == "minimum":
+            self.lowest.append(row)
+        return math.nan
 
     def _finite(self, value: float, sample: Sample) -> float:
         if not math.isinf(value):
@@ -200,11 +214,11 @@ class _Call:
             )
         return [min(max(v, low), high) if v == v else v for v in values]
 
-    def _report(self, error: Exception, sample: Sample) -> None:
+    def _report(self, error: Exception, sample: Sample, outcome: str) -> None:
         self.why = f"{type(error).__name__}: {error}"
-        if self.monitor.first(self.name, type(error).__name__):
+        if self.monitor.first(self.name, getattr(error, "kind", type(error).__name__)):
             trace = "".join(traceback.format_exception(error))
-            log.error("reward %s raised, and abstains, for %s\n%s", self.name, _shown(sample), trace)
+            log.error("reward %s failed (%s) for %s\n%s", self.name, outcome, _shown(sample), trace)
 
 
 def as_numbers(result: object, expected: int, name: str) -> list[float]:
@@ -212,28 +226,10 @@ def as_numbers(result: object, expected: int, name: str) -> list[float]:
 
     Takes lists, tuples, one-dimensional arrays and tensors of None, bool, int, float, or 0-d arrays and tensors.
     """
-    where = f"model.rewards.{name}"
-    fix = f"Return a list of {expected} numbers, one per completion in order, None to abstain"
-    if isinstance(result, Tensor | np.ndarray):
-        result = list(result) if result.ndim == 1 else result
-    if not isinstance(result, Sequence) or isinstance(result, str | bytes):
-        raise RecipeError(f"{where}: returned {type(result).__name__} ({_short(result)}) where a list is due. {fix}")
-    if len(result) != expected:
-        raise RecipeError(f"{where}: returned {len(result)} values for {expected} completions. {fix}")
-    return [_number(value, i, where, fix) for i, value in enumerate(result)]
-
-
-def _number(value: object, index: int, where: str, fix: str) -> float:
-    if isinstance(value, Tensor | np.ndarray) and value.ndim == 0:
-        value = value.item()
-    if value is None or isinstance(value, Exception):
-        return math.nan
-    if not isinstance(value, numbers.Real | np.bool_):
-        raise RecipeError(f"{where}: value {index} is {type(value).__name__} ({_short(value)}), not a number. {fix}")
     try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
+        return as_floats(result, expected)
+    except WrongResult as error:
+        raise RecipeError(f"model.rewards.{name}: {error}") from None
 
 
 def _copied(sample: Sample) -> Sample:

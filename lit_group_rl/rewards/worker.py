@@ -9,6 +9,7 @@ import math
 import os
 import pickle
 import selectors
+import signal
 import struct
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lit_group_rl.rewards.base import Reward
+from lit_group_rl.rewards.base import Reward, ScorerError, ScorerTimeout
 from lit_group_rl.schedules.base import require_number
 from lit_group_rl.types import RecipeError, Sample
 
@@ -28,68 +29,90 @@ START_SECONDS = 120.0
 """The first call of a process also imports its library, which may take long on a busy machine."""
 
 
-class ScorerTimeout(Exception):
-    """The call ran past its limit; its process is gone."""
-
-
-class ScorerError(Exception):
-    """The scorer raised; carries the message of its exception."""
-
-
 class Worker:
     """One process that runs the functions of ``_scorers.py``; started when needed, killed when a call hangs.
 
     Calls are bounded by wall-clock time.  This is no sandbox: the process may do what the user may do.
     """
 
-    def __init__(self, library: str) -> None:
-        """``library`` is imported when the process starts, outside the limit of any call."""
-        self.library = library
+    def __init__(self, *first: Any, quiet: bool = True) -> None:
+        """``first`` is the call that makes a new process ready, outside the limit of any other; quiet drops prints."""
+        self.first = first
+        self.quiet = quiet
         self._process: subprocess.Popen[bytes] | None = None
         self._stop: Callable[[], object] = lambda: None
         self._buffer = b""
 
-    def call(self, function: str, *arguments: Any, seconds: float) -> Any:
-        """The function's result.  Raises ScorerTimeout after ``seconds``, ScorerError if the function raises."""
-        if self._process is None or self._process.poll() is not None:
-            self._start()
-            self._ask("warm", (self.library,), START_SECONDS)
-        return self._ask(function, arguments, seconds)
-
-    def _ask(self, function: str, arguments: tuple[Any, ...], seconds: float) -> Any:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        request = pickle.dumps((function, arguments))
-        try:
-            self._process.stdin.write(struct.pack("<Q", len(request)) + request)
-            self._process.stdin.flush()
-            line = self._line(time.monotonic() + seconds)
-        except (ScorerTimeout, OSError):
-            self.close()
-            raise
-        reply = json.loads(line)
-        if "error" in reply:
-            raise ScorerError(reply["error"])
-        return reply["score"]
-
-    def close(self) -> None:
-        """Kill the process, if there is one."""
-        self._stop()
-        self._process = None
-
-    def _start(self) -> None:
+    def start(self) -> Any:
+        """A new process; the result of its first call."""
         self.close()
         # -P: this folder has modules that are named as the libraries they use
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(SCRIPT)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL if self.quiet else None,
+            # the order of sets must not differ between a run and its resumption
+            env=os.environ | {"PYTHONHASHSEED": "0"},
+            # a group of its own, so that what a scorer starts ends with it
+            start_new_session=True,
         )
         self._buffer = b""
-        self._stop = weakref.finalize(self, _kill, self._process)
+        self._stop = weakref.finalize(self, _kill, self._process, os.getpid())
+        return self._ask(self.first, START_SECONDS)
 
-    def _line(self, deadline: float) -> bytes:
+    def call(self, function: str, *arguments: Any, seconds: float) -> Any:
+        """The function's result.
+
+        Raises ScorerTimeout after ``seconds``, ScorerError if the function raises or its process ends, RecipeError
+        if it can never work.
+        """
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+        return self._ask((function, *arguments), seconds)
+
+    def _ask(self, request: tuple[Any, ...], seconds: float) -> Any:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            data = pickle.dumps((request[0], request[1:]))
+        except Exception as error:
+            raise RecipeError(
+                f"model.rewards: a column of the data cannot be sent to the scoring process ({error}). "
+                "Leave it out, or set in_process of the FunctionReward to true"
+            ) from error
+        try:
+            self._process.stdin.write(struct.pack("<Q", len(data)) + data)
+            self._process.stdin.flush()
+            line = self._line(time.monotonic() + seconds, seconds)
+        except OSError as error:
+            code = self._ended()
+            raise ScorerError(f"ProcessEnded: the scoring process ended ({code}) before it answered") from error
+        except BaseException:  # a signal too: the answer that is still to come would be taken for the next one
+            self.close()
+            raise
+        reply = json.loads(line)
+        if "refused" in reply:
+            raise RecipeError(reply["refused"])
+        if "error" in reply:
+            raise ScorerError(reply["error"], reply["trace"])
+        return reply["score"]
+
+    def _ended(self) -> str:
+        """How a process whose pipe broke came to its end."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(0.5)
+        code = self._process.returncode
+        self.close()
+        return "no exit code" if code is None else f"exit code {code}"
+
+    def close(self) -> None:
+        """Kill the process, if there is one."""
+        self._stop()
+        self._process = None
+
+    def _line(self, deadline: float, seconds: float) -> bytes:
         assert self._process is not None
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
@@ -97,17 +120,21 @@ class Worker:
             selector.register(pipe, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise ScorerTimeout
+                    raise ScorerTimeout(f"no answer within {seconds:g} s")
                 part = os.read(pipe, 1 << 16)
                 if not part:
-                    raise ConnectionError("the scoring process ended before it answered")
+                    raise ConnectionError
                 self._buffer += part
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
+def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a copy made by a fork
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             with contextlib.suppress(OSError):
@@ -122,8 +149,6 @@ class LimitedReward(Reward):
     """Wall-clock limit of one completion."""
     batch_seconds: float
     """Wall-clock limit of one process's completions of a step; what is left then counts as timed out."""
-    on_timeout: str
-    """'minimum' scores 0, so that a policy does not learn to hide wrong answers behind a hang; or 'abstain'."""
     library: ClassVar[str]
     """What the worker imports, and the extra that installs it."""
     extra: ClassVar[str]
@@ -136,8 +161,7 @@ class LimitedReward(Reward):
                 f"{type(self).__name__}: the package {self.library} is not installed. "
                 f"Install it with: pip install 'lit-group-rl[{self.extra}]'"
             )
-        object.__setattr__(self, "_worker", Worker(self.library))
-        object.__setattr__(self, "_timeouts", 0)
+        object.__setattr__(self, "_worker", Worker("warm", self.library))
 
     @abstractmethod
     def request(self, sample: Sample) -> tuple[Any, ...] | float | None:
@@ -151,20 +175,12 @@ class LimitedReward(Reward):
         request = self.request(sample)
         if not isinstance(request, tuple):
             return request
+        left = end - time.monotonic()
+        if left <= 0:
+            return ScorerTimeout(f"the limit batch_seconds={self.batch_seconds:g} was used up")
         try:
-            left = end - time.monotonic()
-            if left <= 0:
-                raise ScorerTimeout
             value = self._worker.call(*request, seconds=min(self.seconds, left))  # type: ignore[attr-defined]
-        except ScorerTimeout:
-            object.__setattr__(self, "_timeouts", self._timeouts + 1)  # type: ignore[attr-defined]
-            return 0.0 if self.on_timeout == "minimum" else None
-        except (ScorerError, OSError) as error:
+        except (ScorerTimeout, ScorerError) as error:
             return error
         # a scorer that gives NaN for junk must not have it taken for an abstention
         return value if value is None or math.isfinite(value) else 0.0
-
-    def take_timeouts(self) -> int:
-        count: int = self._timeouts  # type: ignore[attr-defined]
-        object.__setattr__(self, "_timeouts", 0)
-        return count

@@ -1,12 +1,17 @@
 import gc
 import os
+import signal
+import threading
 import time
 
 import pytest
+import torch
 
-from lit_group_rl.rewards import MathVerify, ReasoningGymReward
-from lit_group_rl.rewards.worker import ScorerError, ScorerTimeout, Worker
-from lit_group_rl.types import RecipeError, Sample
+from lit_group_rl.rewards import MathVerify, ReasoningGymReward, RewardMonitor, score_rewards
+from lit_group_rl.rewards.base import ScorerError, ScorerTimeout
+from lit_group_rl.rewards.worker import Worker
+from lit_group_rl.schedules.base import Clock
+from lit_group_rl.types import RecipeError, RolloutBatch, Sample
 
 
 def alive(pid):
@@ -21,8 +26,27 @@ def sample(completion, answer=None, fields=None):
     return Sample("p", completion, answer, fields or {}, 3, False)
 
 
+def batch_of(samples):
+    n = len(samples)
+    ids, mask = torch.ones(n, 2, dtype=torch.long), torch.ones(n, 2, dtype=torch.bool)
+    return RolloutBatch(
+        prompt_ids=ids,
+        prompt_mask=mask,
+        completion_ids=ids,
+        completion_mask=mask,
+        mask=mask.clone(),
+        group_ids=torch.zeros(n, dtype=torch.long),
+        row_ids=torch.arange(n),
+        truncated=torch.zeros(n, dtype=torch.bool),
+        temperature=1.0,
+        behaviour_logp=torch.zeros(n, 2),
+        samples=samples,
+        row_role=torch.zeros(n, dtype=torch.long),
+    )
+
+
 def test_a_call_that_hangs_is_killed_and_the_next_one_works():
-    worker = Worker("json")
+    worker = Worker("warm", "json")
     assert worker.call("sleep", 0.0, seconds=5) == 1.0
     pid = worker._process.pid
     start = time.perf_counter()
@@ -35,7 +59,7 @@ def test_a_call_that_hangs_is_killed_and_the_next_one_works():
 
 
 def test_an_exception_comes_back_and_the_process_stays():
-    worker = Worker("json")
+    worker = Worker("warm", "json")
     with pytest.raises(ScorerError, match="ValueError"):
         worker.call("sleep", -1.0, seconds=5)
     pid = worker._process.pid
@@ -44,8 +68,28 @@ def test_an_exception_comes_back_and_the_process_stays():
     worker.close()
 
 
+def test_an_interrupted_call_does_not_answer_the_next_one():
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_):
+        raise Interrupted
+
+    worker, before = Worker("warm", "json"), signal.signal(signal.SIGALRM, interrupt)
+    try:
+        worker.call("sleep", 0.0, seconds=5)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(Interrupted):
+            worker.call("sleep", 0.4, seconds=5)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(ScorerError, match="ValueError"):
+        worker.call("sleep", -1.0, seconds=5)
+    worker.close()
+
+
 def test_no_process_outlives_its_worker():
-    worker = Worker("json")
+    worker = Worker("warm", "json")
     worker.call("sleep", 0.0, seconds=5)
     pid = worker._process.pid
     del worker
@@ -77,13 +121,27 @@ def test_math_verify(math, gold, completion, score):
     assert math.score([sample(completion, gold)]) == [score]
 
 
+def test_completions_without_an_answer_do_not_shift_the_others():
+    pytest.importorskip("math_verify")
+    texts = ["<answer>4</answer>", "4", "<answer>5</answer>", "", "<answer>4</answer>"]
+    assert MathVerify(extract="answer_tag").score([sample(t, "4") for t in texts]) == [1, 0, 0, 0, 1]
+
+
 def test_math_verify_survives_a_tower_of_powers_and_scores_the_rest(math):
     hang = "\\boxed{\\frac{9^{9^{9^{9}}}}{1}}"
     start = time.perf_counter()
-    assert math.score([sample("4", "4"), sample(hang, "7"), sample("5", "5")]) == [1, 0, 1]
+    samples = [sample("4", "4"), sample(hang, "7"), sample("5", "5")]
+    batch = batch_of(samples)
+    # in a thread, where the alarm that the library would set for itself is not allowed
+    thread = threading.Thread(
+        target=score_rewards, args=({"math": math}, batch, Clock(0, 1), 1, RewardMonitor()), daemon=True
+    )
+    thread.start()
+    thread.join(60)
+    assert batch.rewards["math"].tolist() == [1, 0, 1]
+    assert batch.metrics.reduce()["reward/timeout_frac"] == pytest.approx(1 / 3)
+    # 3 s and 1 for the hang; a fresh process imports the library again, outside of the limit
     assert time.perf_counter() - start < 60
-    assert math.take_timeouts() == 1
-    assert math.take_timeouts() == 0
 
 
 class Sleeps(MathVerify):
@@ -95,8 +153,10 @@ class Sleeps(MathVerify):
 
 def test_a_batch_has_a_limit_too():
     reward = Sleeps(batch_seconds=0.01, on_timeout="abstain")
-    assert reward.score([sample("4", "4")] * 3) == [None] * 3
-    assert reward.take_timeouts() == 3
+    batch = batch_of([sample("4", "4")] * 3)
+    score_rewards({"a": reward}, batch, Clock(0, 1), 1, RewardMonitor())
+    assert batch.rewards["a"].isnan().all()
+    assert batch.metrics.reduce()["reward/timeout_frac"] == 1
 
 
 def entry(task, config, question, answer, metadata=None):
