@@ -46,7 +46,7 @@ class Packed:
     completions: list[Rows]
     """Those with more than one token."""
     back: Tensor
-    """[N] where a token's result is among those of the prompts and then of each of ``completions``, padding included."""
+    """[N] where a token's result is among those of the prompts and then of each of ``completions``, with padding."""
     predicts: Tensor
     """[B, T] place in the row of the state that predicts the token; 0 off the mask."""
 
@@ -211,6 +211,13 @@ def use_packing(model: nn.Module) -> None:
     AttentionInterface.register(ATTENTION, attend)
     AttentionMaskInterface.register(ATTENTION, sdpa_mask)
     model.set_attn_implementation(ATTENTION)
+
+
+def keep_attention_out_of_compile() -> None:
+    """How many calls there are and how long they are changes from micro-batch to micro-batch."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, torch.compiler.disable(attend))
 
 
 def packed_states(base: nn.Module, packed: Packed) -> Tensor:

@@ -38,6 +38,7 @@ class HFPolicy(nn.Module, Component):
         revision: str | None = None,
         trust_remote_code: bool = False,
         decode_rows: int = 512,
+        compile: bool = False,
     ) -> None:
         """Nothing is read before :meth:`load`.
 
@@ -53,13 +54,14 @@ class HFPolicy(nn.Module, Component):
             adapter: Folder of a trained LoRA adapter to go on from; the reference is then that adapter.
             revision: Branch, tag or commit on the hub.
             decode_rows: Completions decoded at a time; changes memory and speed, never the result.
+            compile: Compile the decoder layers with torch.compile for scoring and updates (needs a C++ compiler).
             trust_remote_code: Run Python code that comes with the model. Only for models you would install.
         """
         super().__init__()
         self.path, self.gguf_file, self.dtype, self.attention = path, gguf_file, dtype, attention
         self.gradient_checkpointing, self.chat, self.system_prompt = gradient_checkpointing, chat, system_prompt
         self.lora, self.adapter, self.revision, self.trust_remote_code = lora, adapter, revision, trust_remote_code
-        self.decode_rows = decode_rows
+        self.decode_rows, self.compile_layers = decode_rows, compile
         self.net: CausalNet | None = None
         self.reference: CausalNet | None = None
         self.tokenizer: Any = None
@@ -86,6 +88,8 @@ class HFPolicy(nn.Module, Component):
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             model.enable_input_require_grads()
         self.net = CausalNet(model)
+        if self.compile_layers:
+            self.net.compile_layers()
 
     def add_reference(self) -> None:
         """Freeze a copy of the present weights as the reference; under LoRA the base with the adapter as loaded."""

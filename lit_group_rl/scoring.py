@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lit_group_rl.functional.logprobs import head_logprobs, logprobs_from_logits
-from lit_group_rl.packing import can_pack, heads_per_key, pack, packed_states
+from lit_group_rl.packing import can_pack, heads_per_key, keep_attention_out_of_compile, pack, packed_states
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,15 @@ class CausalNet(nn.Module):
         self.model = model
         self.simple_head = _head_is_linear(model)
         self.can_pack = self.simple_head and can_pack(model)
+
+    def compile_layers(self) -> None:
+        """Let torch.compile fuse what stands between the attentions; these stay as they are, their shapes vary."""
+        if self.can_pack:
+            keep_attention_out_of_compile()
+        names = set(getattr(self.model, "_no_split_modules", None) or ())
+        for module in self.model.modules():
+            if type(module).__name__ in names:
+                module.compile(dynamic=True)
 
     def forward(
         self,

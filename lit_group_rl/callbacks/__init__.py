@@ -8,6 +8,7 @@ from lightning.pytorch import Callback
 
 from lit_group_rl.callbacks.base import Guard, RunCallback
 from lit_group_rl.callbacks.metrics_file import MetricsFile
+from lit_group_rl.callbacks.profiler import Profile
 from lit_group_rl.callbacks.progress import Progress
 from lit_group_rl.callbacks.report import RunReport
 from lit_group_rl.callbacks.samples import SampleTable
@@ -17,6 +18,7 @@ from lit_group_rl.callbacks.watchdog import Watchdog
 __all__ = [
     "Guard",
     "MetricsFile",
+    "Profile",
     "Progress",
     "RunCallback",
     "RunReport",
