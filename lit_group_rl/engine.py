@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as L
 import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor, nn
 
 from lit_group_rl import batching, checkpoint, parallel
+from lit_group_rl.critics.base import AuxiliaryModel
+from lit_group_rl.data.module import PromptData
 from lit_group_rl.evaluation import HeldOut
 from lit_group_rl.functional.collectives import all_sum
 from lit_group_rl.metric_bag import MetricBag
@@ -35,7 +38,7 @@ class Engine(L.LightningModule):
     policy: HFPolicy
     sampler: Sampler
     rewards: Mapping[str, Reward]
-    models: nn.ModuleDict
+    models: Mapping[str, AuxiliaryModel]
     """Critic and evaluator, where the recipe has them."""
     update_schedule: UpdateSchedule | None
     heldout: HeldOut | None
@@ -72,6 +75,11 @@ class Engine(L.LightningModule):
         """The recipe as components see it when they check each other."""
         raise NotImplementedError
 
+    @property
+    def data(self) -> PromptData:
+        """Where prompts come from."""
+        return self.trainer.datamodule  # type: ignore[attr-defined]  # Lightning sets it without declaring it
+
     # ---- loading
 
     def setup(self, stage: str) -> None:
@@ -86,7 +94,15 @@ class Engine(L.LightningModule):
         self.rl_step = state["rl_step"]
         self.load_component_state(state["module"])
         if stage == "fit":
-            self.trainer.datamodule.load_state_dict(state["data"])
+            self.data.load_state_dict(state["data"])
+            if not self.steps_left:
+                rank_zero_info(f"already complete: {self.rl_step} of {self.steps} RL steps. Raise --steps to go on")
+
+    @property
+    def steps_left(self) -> int:
+        """RL steps that Lightning is to ask for; one more if all that is left is an evaluation that was broken off."""
+        pending = self._checkpoint is not None and self._checkpoint.state["pending"] is not None
+        return max(self.steps - self.rl_step, int(pending), 0)
 
     def configure_model(self) -> None:
         """Load weights, copy the reference, make the critics, shard.  Called again by a later validate: no effect."""
@@ -181,8 +197,9 @@ class Engine(L.LightningModule):
 
     def evaluate(self) -> dict[str, float]:
         """Held-out accuracy, and the time it took."""
+        assert self.heldout is not None
         bag = MetricBag()
-        prompts = self.trainer.datamodule.heldout_share()
+        prompts = self.data.heldout_share()
         with self.timed("time/eval"), parallel.unsharded(self.policy.net), self.signals.stage(self.device):
             self.heldout.run(self.policy, self.sampler, self.rewards, prompts, self.seed, bag)
         return bag.reduce() | self.recorder.take_time("time/eval")
@@ -218,15 +235,23 @@ class Engine(L.LightningModule):
     test_step = validation_step
 
     def on_validation_epoch_start(self) -> None:
-        """Start counting."""
+        """Start counting; whole weights are held, since completions end anywhere."""
         self._validation = MetricBag()
+        self._whole = ExitStack()
+        self._whole.enter_context(parallel.unsharded(self.policy.net))
 
     def on_validation_epoch_end(self) -> None:
         """Log the set's numbers."""
+        self._whole.close()
         if not self.trainer.sanity_checking:
             self.log_dict(self._validation.reduce())
 
     on_test_epoch_start, on_test_epoch_end = on_validation_epoch_start, on_validation_epoch_end
+    on_predict_epoch_start = on_validation_epoch_start
+
+    def on_predict_epoch_end(self) -> None:
+        """Share the weights out again."""
+        self._whole.close()
 
     def predict_step(self, prompts: Any, batch_idx: int) -> list[dict[str, Any]]:
         """Greedy completions: prompt, completion, answer."""
@@ -238,6 +263,7 @@ class Engine(L.LightningModule):
     def component_state(self) -> dict[str, Any]:
         """Counters and the memory of components that are not models, as plain data."""
         parts = {p: c.state_dict() for p, c in self.describe(1).components() if not isinstance(c, nn.Module)}
+        own: dict[str, Recorder | RewardMonitor | Numbers]
         own = {"recorder": self.recorder, "monitor": self.monitor, "numbers": self.numbers}
         return {"parts": {p: s for p, s in parts.items() if s}} | {name: one.state_dict() for name, one in own.items()}
 

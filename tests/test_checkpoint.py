@@ -306,3 +306,46 @@ def test_weights_are_plain_safetensors(run):
     weights = load_file(stored(run) / checkpoint.WEIGHTS)
     assert all(name.startswith("policy.model.") for name in weights)
     assert all(torch.isfinite(w).all() for w in weights.values())
+
+
+# ---- ends
+
+
+def test_a_finished_run_says_so_and_does_nothing(run, caplog):
+    with caplog.at_level(logging.INFO):
+        module, log = fit(steps=3, resume_from=run, callbacks=[CheckpointCallback(str(run), every=1)])
+    assert "already complete: 3 of 3 RL steps" in caplog.text
+    assert not log
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_a_broken_off_evaluation_is_made_up_for(tmp_path, steps):
+    """Also that of the last step, when no RL step is left."""
+
+    class Interrupted(HeldOut):
+        def run(self, *args):
+            if "armed" in trap and args[0].net is not None and len(trap) == 1:
+                trap.add("gone off")
+                raise KeyError("stop")
+            super().run(*args)
+
+    trap = set()
+    parts = {"heldout": HeldOut(every=2)}
+    unbroken, expected = fit(steps=steps, **parts)
+
+    class Arm(CheckpointCallback):
+        def on_train_batch_start(self, trainer, module, *args):
+            if module.rl_step == 1:
+                trap.add("armed")
+
+    with pytest.raises(KeyError):
+        fit(steps=steps, callbacks=[Arm(str(tmp_path), every=1)], heldout=Interrupted(every=2))
+    kept = checkpoint.newest(tmp_path)
+    assert (kept.state["rl_step"], kept.state["pending"] is None) == (2, False)
+    resumed, log = fit(steps=steps, resume_from=tmp_path, callbacks=[CheckpointCallback(str(tmp_path))], **parts)
+    assert digest(resumed) == digest(unbroken)
+    timed = ("time/", "perf/")
+    for step in range(2, steps + 1):
+        one, two = ({k: v for k, v in run[step].items() if not k.startswith(timed)} for run in (expected, log))
+        assert one == two
+    assert checkpoint.newest(tmp_path).state["pending"] is None

@@ -8,8 +8,9 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
-from lit_group_rl.cli.refusal import shown
+from lit_group_rl.cli.refusal import Refusal, shown
 from lit_group_rl.rewards.runner import RewardBroken
 from lit_group_rl.signals import PeerFailed
 
@@ -45,7 +46,8 @@ def failed_together(error: Exception, folder: Path, rank: int) -> int:
 
 def _tell(error: Exception, folder: Path, rank: int) -> None:
     code = code_of(error)
-    text = "".join(traceback.format_exception(error)) if code is None else f"stopped: {error}"
+    said = "error" if isinstance(error, Refusal) else "stopped"
+    text = "".join(traceback.format_exception(error)) if code is None else f"{said}: {error}"
     line = traceback.format_exception_only(error)[-1].strip() if code is None else str(error)
     told = {"rank": rank, "when": time.time(), "code": code or 1, "line": line, "text": text}
     told["echo"] = isinstance(error, PeerFailed)
@@ -56,7 +58,7 @@ def _tell(error: Exception, folder: Path, rank: int) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def _first(folder: Path) -> dict[str, object]:
+def _first(folder: Path) -> dict[str, Any]:
     """What the first process to fail has told; files of earlier ends of the same run are older than a minute."""
     told = [json.loads(p.read_text(encoding="utf-8")) for p in (folder / FOLDER).glob("rank_*.json")]
     fresh = [t for t in told if time.time() - t["when"] < 60] or [

@@ -102,21 +102,22 @@ def _with_recipe_of_run(argv: Sequence[str]) -> Sequence[str]:
 def _start(cli: Any, command: str, root: Path, name: str, resume: Path | None) -> int:
     """Make or take the run folder, and run the trainer in it."""
     from lightning.pytorch.loggers import TensorBoardLogger
-    from lightning.pytorch.utilities.rank_zero import rank_zero_only
+    from lightning.pytorch.utilities.rank_zero import rank_zero_only  # type: ignore[attr-defined]
 
     from lit_group_rl.callbacks import MetricsFile, default_callbacks
 
     problems = cli.model.problems(cli.datamodule.prompts_per_step)
     _refuse_or_warn(problems, cli.composed)
     if command == "fit":
-        folder = resume or run_folder.new_run(root, name, rank_zero_only.rank)
+        own_rank: int = rank_zero_only.rank  # type: ignore[attr-defined]
+        folder = resume or run_folder.new_run(root, name, own_rank)
         loggers = [TensorBoardLogger(str(folder), name="", version=""), MetricsFile(folder)]
         try:
             trainer = cli.make_trainer(folder, loggers, default_callbacks(folder, name))
         except Refusal:
             run_folder.remove_empty(folder, root)
             raise
-        if rank_zero_only.rank == 0:
+        if own_rank == 0:
             run_folder.save_config(folder, cli.resolved_yaml())
             print(
                 f"run {shown(folder)} · seed {cli.model.seed} · watch: tensorboard --logdir {shown(root)}", flush=True
@@ -155,7 +156,10 @@ def _guarded(trainer: Any, run: Any, cli: Any) -> int:
             return 130
         raise stop
     except RecipeError as error:
-        raise constructor_refusal(str(error), cli.composed, cli.config) from error
+        refusal = constructor_refusal(str(error), cli.composed, cli.config)
+        if trainer.world_size > 1:
+            return failed_together(refusal, Path(trainer.default_root_dir), trainer.global_rank)
+        raise refusal from error
     except Exception as error:
         if trainer.world_size > 1:
             return failed_together(error, Path(trainer.default_root_dir), trainer.global_rank)

@@ -134,7 +134,7 @@ class PromptData(lightning.pytorch.LightningDataModule):
         module: Any = self.trainer.lightning_module  # type: ignore[union-attr]
         # a module of another make has no wish of its own
         wanted = lambda: getattr(module, "prompts_wanted", self.prompts_per_step)  # noqa: E731
-        return StepLoader(self, max(0, module.steps - module.rl_step), wanted)
+        return StepLoader(self, getattr(module, "steps_left", max(0, module.steps - module.rl_step)), wanted)
 
     def val_dataloader(self) -> HeldOutLoader | list[StepPrompts]:
         """This process's held-out prompts; nothing while fitting, where the module evaluates by itself."""

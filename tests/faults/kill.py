@@ -95,7 +95,7 @@ def interrupt(pid: int, folder: Path, rng: random.Random, in_save: float) -> tup
             break
         time.sleep(0.0005 if targeted else 0.01)
     was_saving = saving(folder)
-    os.killpg(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     return True, was_saving
 

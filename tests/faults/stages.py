@@ -43,3 +43,24 @@ class HoldIn(Callback):
             return plain(*args, **kwargs)
 
         setattr(owner, name, held)
+
+
+class FailIn(Callback):
+    """In RL step ``step`` one process raises on entering ``stage``."""
+
+    def __init__(self, stage: str, step: int, rank: int) -> None:
+        self.stage, self.step, self.rank = stage, step, rank
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        owner, name = {
+            "scoring": (sys.modules["lit_group_rl.module"], "score_rewards"),
+            "update": (LitGroupRL, "update"),
+        }[self.stage]
+        plain = getattr(owner, name)
+
+        def failing(*args: Any, **kwargs: Any) -> Any:
+            if pl_module.rl_step + 1 == self.step and trainer.global_rank == self.rank:
+                raise ValueError("no luck")
+            return plain(*args, **kwargs)
+
+        setattr(owner, name, failing)
