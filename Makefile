@@ -44,7 +44,7 @@ bench: install $(TRL_VENV)/.installed
 
 lint: install
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints/ci.txt -e ".[dev]"
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/codespell
 
 clean:
 	rm -rf $(VENV) $(TRL_VENV) runs

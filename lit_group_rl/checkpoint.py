@@ -29,7 +29,7 @@ from lit_group_rl.functional.collectives import rank, world_size
 from lit_group_rl.types import RecipeError
 
 if TYPE_CHECKING:
-    from lit_group_rl.module import LitGroupRL
+    from lit_group_rl.engine import Engine
 
 FORMAT = 1
 WEIGHTS, STATE, MANIFEST, LOCK = "weights.safetensors", "state.pt", "manifest.json", "lock"
@@ -85,7 +85,7 @@ def claim(run: Path) -> str | None:
     return None
 
 
-def plain_state(module: LitGroupRL, pending: dict[str, float] | None = None) -> dict[str, Any]:
+def plain_state(module: Engine, pending: dict[str, float] | None = None) -> dict[str, Any]:
     """All that a checkpoint holds beside weights and optimizer; a copy that later steps do not touch.
 
     ``pending`` are the metrics of a step whose evaluation is still to be made.
@@ -96,14 +96,14 @@ def plain_state(module: LitGroupRL, pending: dict[str, float] | None = None) -> 
         "rl_step": module.rl_step,
         "pending": pending,
         "module": module.component_state(),
-        "data": trainer.datamodule.state_dict(),
+        "data": module.data.state_dict(),
         "callbacks": {cb.state_key: s for cb in trainer.callbacks if (s := cb.state_dict())},
         "world_size": world_size(),
         "reference": module.reference_print,
     }
 
 
-def save(module: LitGroupRL, folder: Path, keep: int, plain: dict[str, Any]) -> Path | None:
+def save(module: Engine, folder: Path, keep: int, plain: dict[str, Any]) -> Path | None:
     """Write an RL-step boundary below ``folder``; on the first process only, after gathering from all.
 
     Keeps the newest ``keep`` and the best.  Raises OSError when it cannot be written and NotFinite when it would hold
@@ -137,7 +137,7 @@ def save(module: LitGroupRL, folder: Path, keep: int, plain: dict[str, Any]) -> 
     return target
 
 
-def _nets(module: LitGroupRL) -> dict[str, Any]:
+def _nets(module: Engine) -> dict[str, Any]:
     return {"policy": module.policy.net, **{f"models.{k}": m for k, m in module.models.items()}}
 
 
@@ -278,7 +278,7 @@ def newest(run: Path, pointer: str = "last") -> Checkpoint | None:
     return None
 
 
-def restore_weights(module: LitGroupRL, checkpoint: Checkpoint) -> None:
+def restore_weights(module: Engine, checkpoint: Checkpoint) -> None:
     """Weights of the policy and the auxiliary models, from a checkpoint of the same architecture."""
     for name, net in _nets(module).items():
         mine = {k: v for k, v in checkpoint.weights.items() if k.startswith(name + ".")}
@@ -295,7 +295,7 @@ def restore_weights(module: LitGroupRL, checkpoint: Checkpoint) -> None:
         parallel.load_full_state(net, mine)
 
 
-def restore_training(module: LitGroupRL, checkpoint: Checkpoint) -> None:
+def restore_training(module: Engine, checkpoint: Checkpoint) -> None:
     """Optimizer and callbacks; counters and data position are taken back in ``setup``, before there is a model."""
     trainer: Any = module.trainer
     parallel.load_full_optimizer_state(module, trainer.optimizers[0], checkpoint.state["optimizer"])
@@ -304,13 +304,13 @@ def restore_training(module: LitGroupRL, checkpoint: Checkpoint) -> None:
             callback.load_state_dict(checkpoint.state["callbacks"][callback.state_key])
 
 
-def restore(module: LitGroupRL, checkpoint: Checkpoint) -> None:
+def restore(module: Engine, checkpoint: Checkpoint) -> None:
     """Everything, into a run that is under way."""
     restore_weights(module, checkpoint)
     restore_training(module, checkpoint)
     module.rl_step = checkpoint.state["rl_step"]
     module.load_component_state(checkpoint.state["module"])
-    module.trainer.datamodule.load_state_dict(checkpoint.state["data"])  # type: ignore[attr-defined]
+    module.data.load_state_dict(checkpoint.state["data"])
     module.recorder.start(module)
     module.boundary = plain_state(module)
 

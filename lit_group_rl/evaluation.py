@@ -49,9 +49,9 @@ class HeldOut(Component):
         if not prompts.prompts:
             return
         batch = self.greedy(policy, sampler, prompts)
-        self._score(rewards, batch, seed)
-        bag.mean(f"{SET}/accuracy", batch.solved.double().sum(), len(batch))
-        bag.mean(f"{SET}/reward", batch.scores.nan_to_num().sum(), len(batch))
+        scores, solved = self._score(rewards, batch, seed)
+        bag.mean(f"{SET}/accuracy", solved.double().sum(), len(batch))
+        bag.mean(f"{SET}/reward", scores.nan_to_num().sum(), len(batch))
         bag.mean(f"{SET}/length", batch.lengths.double().sum(), len(batch))
         bag.mean(f"{SET}/truncated_frac", batch.truncated.double().sum(), len(batch))
         if self.samples:
@@ -63,21 +63,20 @@ class HeldOut(Component):
 
     def _sampled(self, policy: Any, sampler: Any, rewards: Any, prompts: Any, seed: int, bag: MetricBag) -> None:
         batch = self._draw(policy, sampler, prompts, copies=self.samples, temperature=self.temperature, seed=seed)
-        self._score(rewards, batch, seed)
+        _, solved = self._score(rewards, batch, seed)
         index, groups = group_index(batch.group_ids)
-        correct = torch.zeros(groups, device=index.device).index_add_(0, index, batch.solved.float()).tolist()
+        correct = torch.zeros(groups, device=index.device).index_add_(0, index, solved.float()).tolist()
         bag.mean(f"{SET}/mean_at_{self.samples}", sum(correct) / self.samples, groups)
         k = 1
         while k <= self.samples:
             bag.mean(f"{SET}/pass_at_{k}", sum(pass_at_k(self.samples, int(c), k) for c in correct), groups)
             k *= 2
-        bag.mean(f"{SET}/maj_at_{self.samples}", self._majority(batch, index, groups), groups)
+        bag.mean(f"{SET}/maj_at_{self.samples}", self._majority(batch, solved.tolist(), index, groups), groups)
 
     @staticmethod
-    def _majority(batch: RolloutBatch, index: torch.Tensor, groups: int) -> float:
+    def _majority(batch: RolloutBatch, solved: list[bool], index: torch.Tensor, groups: int) -> float:
         """Groups whose commonest completion text (the first of equals) is right."""
         right = 0
-        solved = batch.solved.tolist()  # type: ignore[union-attr]
         for g in range(groups):
             rows = (index == g).nonzero().squeeze(1).tolist()
             commonest = Counter(batch.samples[i].completion.strip() for i in rows).most_common(1)[0][0]
@@ -106,5 +105,8 @@ class HeldOut(Component):
         )
 
     @staticmethod
-    def _score(rewards: Any, batch: RolloutBatch, seed: int) -> None:
+    def _score(rewards: Any, batch: RolloutBatch, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         score_rewards(rewards, batch, Clock(0, 1), seed_of(seed, "heldout"), RewardMonitor())
+        assert batch.scores is not None
+        assert batch.solved is not None
+        return batch.scores, batch.solved

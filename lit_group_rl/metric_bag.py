@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from lit_group_rl.functional.collectives import all_objects, all_max, all_sum, world_size  # noqa: I001
+from lit_group_rl.functional.collectives import all_max, all_objects, all_sum, world_size
 from lit_group_rl.functional.masked import masked_sum
 
 
@@ -45,7 +46,6 @@ class MetricBag:
         """The numbers over all processes.  A collective: every process calls it, tags may differ between them."""
         sums = sorted({t for tags in all_objects(sorted(self._sums)) for t in tags})  # type: ignore[attr-defined]
         maxima = sorted({t for tags in all_objects(sorted(self._maxima)) for t in tags})  # type: ignore[attr-defined]
-        import torch
 
         table = torch.tensor([[float(x) for x in self._sums.get(t, (0.0, 0.0))] for t in sums], dtype=torch.float64)
         tops = torch.tensor([float(self._maxima.get(t, float("-inf"))) for t in maxima], dtype=torch.float64)

@@ -5,7 +5,7 @@ Read top to bottom: ``training_step`` -> ``rollout`` -> ``judge`` -> ``improve``
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning.pytorch.cli import OptimizerCallable
@@ -17,7 +17,7 @@ from lit_group_rl.aggregators.base import LossAggregator
 from lit_group_rl.aux_losses.base import AuxLoss
 from lit_group_rl.batching import counts, microbatches, minibatches, weightless
 from lit_group_rl.clip_policies.base import ClipPolicy
-from lit_group_rl.critics.base import Critic
+from lit_group_rl.critics.base import AuxiliaryModel, Critic
 from lit_group_rl.data.module import StepPrompts
 from lit_group_rl.engine import Engine, trainable
 from lit_group_rl.evaluation import HeldOut
@@ -117,7 +117,8 @@ class LitGroupRL(Engine):
         self.shapers, self.loss_weights, self.aux_losses = shapers or {}, loss_weights or {}, aux_losses or {}
         self.advantage, self.ratio, self.clip_policy, self.surrogate = advantage, ratio, clip_policy, surrogate
         self.aggregator, self.update_schedule, self.heldout = aggregator, update_schedule, heldout
-        self.models = nn.ModuleDict({k: m for k, m in (("critic", critic), ("evaluator", evaluator)) if m is not None})
+        models = {k: m for k, m in (("critic", critic), ("evaluator", evaluator)) if m is not None}
+        self.models = cast("dict[str, AuxiliaryModel]", nn.ModuleDict(models))
         self.ppo_epochs, self.minibatches, self.micro_batch_tokens = ppo_epochs, minibatches, micro_batch_tokens
         for model in self.models.values():
             model.micro_batch_tokens = micro_batch_tokens
@@ -147,7 +148,7 @@ class LitGroupRL(Engine):
     @property
     def prompts_wanted(self) -> int:
         """Prompts of the present RL step, over all processes."""
-        return self.sampler.prompts(self.clock, self.trainer.datamodule.prompts_per_step)
+        return self.sampler.prompts(self.clock, self.data.prompts_per_step)
 
     def describe(self, prompts_per_step: int) -> Recipe:
         """The recipe as components see it when they check each other."""
@@ -191,7 +192,7 @@ class LitGroupRL(Engine):
         bag = MetricBag()
         try:
             with self.timed("time/step"):
-                batch, groups = self.rollout(prompts or self.trainer.datamodule.more(self.prompts_wanted), bag)
+                batch, groups = self.rollout(prompts or self.data.more(self.prompts_wanted), bag)
                 if groups:
                     self.judge(batch, bag)
                     with self.signals.stage(self.device):
@@ -232,7 +233,7 @@ class LitGroupRL(Engine):
             self.recorder.count(prompts=len(prompts), completions=len(batch), tokens=int(batch.lengths.sum()))
             if groups >= wanted or k + 1 == rounds:
                 break
-            prompts = self.trainer.datamodule.more(wanted - groups, (k + 1) * wanted)
+            prompts = self.data.more(wanted - groups, (k + 1) * wanted)
         batch = RolloutBatch.cat(kept)
         return (batch if len(batch) or not groups else weightless(batch)), groups
 
@@ -243,7 +244,7 @@ class LitGroupRL(Engine):
         """
         nothing = not prompts.prompts
         if nothing:  # fewer prompts than processes: one to keep pace with, thrown away
-            prompts = StepPrompts([self.trainer.datamodule.train[0]], [0])
+            prompts = StepPrompts([self.data.train[0]], [0])
         drawing = seeded("sample", self.seed, self.rl_step)
         with parallel.unsharded(self.policy.net), drawing, self.signals.stage(self.device):
             batch = self.sampler.sample(self.policy, prompts.prompts, prompts.positions, self.clock, self.seed)
@@ -266,6 +267,7 @@ class LitGroupRL(Engine):
             for shaper in self.shapers.values():
                 change = shaper.shape(batch, clock)
                 if change.dim() == 1:
+                    assert batch.scores is not None
                     batch.scores = batch.scores + change
                 else:
                     batch.token_rewards = change if batch.token_rewards is None else batch.token_rewards + change
@@ -278,7 +280,7 @@ class LitGroupRL(Engine):
 
     def improve(self, batch: RolloutBatch, bag: MetricBag) -> None:
         """``ppo_epochs`` passes over the rollout, ``minibatches`` optimizer steps in each."""
-        optimizer = self.optimizers()
+        optimizer: Any = self.optimizers()  # of several it would be a list
         names = ["policy", *(k for k, m in self.models.items() if trainable(m))]
         rates = [self.learning_rate, *(self.models[k].learning_rate for k in names[1:])]
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -297,10 +299,11 @@ class LitGroupRL(Engine):
         total, *aux_counts = counts(masks, batch.group_ids)
         whole = self.surrogate.whole_groups or any(a.whole_groups for a in auxes.values())
         optimizer.zero_grad()
-        if any(part.whole_minibatch for part in (*self.loss_weights.values(), *auxes.values())):
+        if any(part.whole_minibatch for part in self._weights_and_terms):
             self._observe(batch, total, bag)
         batch = self._with_gradient(batch, bag)
         packs = microbatches(batch, self.micro_batch_tokens, whole_groups=whole, shared_prompts=self.policy.packs)
+        assert self.policy.net is not None
         nets = [self.policy.net, *self.models.values()]
         for i, index in enumerate(packs):
             micro = batch.rows(index) if len(index) else weightless(batch)  # another process has one more
@@ -325,7 +328,7 @@ class LitGroupRL(Engine):
         wants_hidden = any("hidden" in m.needs for m in self.models.values())
         with torch.set_grad_enabled("policy" in active):
             scores = self.policy.score(batch, entropy=bool(recipe.needs("entropy")), hidden=wants_hidden)
-        if wants_hidden:
+        if scores.hidden is not None:
             batch.features["hidden"] = scores.hidden.detach()
         ctx = self._context(batch, scores.logp, scores.entropy, total, bag)
         ctx.hidden = scores.hidden
@@ -375,6 +378,7 @@ class LitGroupRL(Engine):
     ) -> LossContext:
         old = logp.detach() if batch.old_logp is None else batch.old_logp.to(logp.dtype)
         token_log_ratio = torch.where(batch.mask, logp - old, torch.zeros_like(logp))
+        assert batch.advantages is not None
         advantages = batch.advantages.to(logp.dtype)
         moved = self.clip_policy.pre(token_log_ratio, advantages, batch.mask)
         log_ratio = self.ratio.perturbed(self.ratio.log_ratio(moved, batch.mask), batch)
@@ -387,13 +391,18 @@ class LitGroupRL(Engine):
         logp = self.in_parts(batch, lambda part: self._logp_and_entropy(part, entropies))
         entropy = self.in_parts(batch, lambda part: entropies.pop(0)) if entropies else None
         ctx = self._context(batch, logp, entropy, total, bag)
-        for part in (*self.loss_weights.values(), *self.aux_losses.values()):
+        for part in self._weights_and_terms:
             part.observe(ctx)
+
+    @property
+    def _weights_and_terms(self) -> list[LossWeight | AuxLoss]:
+        return [*self.loss_weights.values(), *self.aux_losses.values()]
 
     def _logp(self, batch: RolloutBatch) -> Tensor:
         return self.policy.score(batch).logp
 
     def _logp_and_entropy(self, batch: RolloutBatch, entropies: list[Tensor]) -> Tensor:
         scores = self.policy.score(batch, entropy=True)
+        assert scores.entropy is not None
         entropies.append(scores.entropy)
         return scores.logp

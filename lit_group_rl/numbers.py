@@ -15,7 +15,7 @@ from lit_group_rl.functional.collectives import rank
 from lit_group_rl.types import RolloutBatch
 
 if TYPE_CHECKING:
-    from lit_group_rl.module import LitGroupRL
+    from lit_group_rl.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -42,20 +42,20 @@ class Numbers:
         self.rate = 1.0
         """Factor on every learning rate: halved when the run has gone back."""
 
-    def observe(self, finite: bool, batch: RolloutBatch, module: LitGroupRL) -> None:
+    def observe(self, finite: bool, batch: RolloutBatch, module: Engine) -> None:
         """After an update; raises Diverged on the third bad one in a row."""
         if finite:
             self.streak = 0
             return
         self.streak += 1
-        where = self._keep(batch, module) if module.run_folder is not None else ""
+        where = "" if module.run_folder is None else self._keep(batch, module.run_folder, module.rl_step)
         log.warning("update skipped in RL step %d: loss or gradient is not finite%s", module.rl_step + 1, where)
         if self.streak >= IN_A_ROW:
             raise Diverged
 
-    def _keep(self, batch: RolloutBatch, module: LitGroupRL) -> str:
-        folder = Path(module.run_folder) / FOLDER
-        path = folder / f"step_{module.rl_step + 1:06d}_rank{rank()}.pt"
+    def _keep(self, batch: RolloutBatch, run: Path, step: int) -> str:
+        folder = run / FOLDER
+        path = folder / f"step_{step + 1:06d}_rank{rank()}.pt"
         if len(list(folder.glob(f"*_rank{rank()}.pt"))) >= KEPT_BATCHES:
             return ""
         try:
@@ -65,7 +65,7 @@ class Numbers:
             return f" (its batch could not be written: {e})"
         return f"; its batch is in {path}"
 
-    def go_back(self, module: LitGroupRL) -> None:
+    def go_back(self, module: Engine) -> None:
         """Take the newest good checkpoint up again with half the learning rate; raises NumbersBroken otherwise."""
         why = f"{IN_A_ROW} updates in a row were not finite in RL step {module.rl_step + 1}"
         fix = "Lower model.learning_rate or model.max_grad_norm, and look at the batches in " + FOLDER

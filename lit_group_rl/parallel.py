@@ -146,14 +146,14 @@ def gradient_sync(strategy: Any, nets: list[nn.Module], last: bool) -> Iterator[
         yield
 
 
-def full_state(module: nn.Module) -> dict[str, Tensor]:
+def full_state(module: nn.Module) -> dict[str, Any]:
     """Whole weights on the CPU; empty but on the first process when sharded.  A collective."""
     if is_sharded(module):
         return get_model_state_dict(module, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     return {k: v.detach().cpu() for k, v in module.state_dict().items()}
 
 
-def load_full_state(module: nn.Module, state: dict[str, Tensor]) -> None:
+def load_full_state(module: nn.Module, state: dict[str, Any]) -> None:
     """Put whole weights, known to every process, back."""
     if is_sharded(module):
         set_model_state_dict(module, state, options=StateDictOptions(full_state_dict=True))

@@ -18,7 +18,7 @@ from lit_group_rl.types import POLICY, Bounds, LossContext, RolloutBatch
 
 if TYPE_CHECKING:
     from lit_group_rl.callbacks.base import Guard
-    from lit_group_rl.module import LitGroupRL
+    from lit_group_rl.engine import Engine
 
 UPDATE_SIZE_LIMIT = 50_000_000
 """The relative size of a step's update needs a copy of the weights; it is left out above this many parameters."""
@@ -36,11 +36,11 @@ class Recorder:
         self._before: list[torch.Tensor] = []
         self._guard: Guard | None = None
 
-    def start(self, module: LitGroupRL) -> None:
+    def start(self, module: Engine) -> None:
         """Remember the weights, to tell how far a step moves them."""
         self._remember(module)
 
-    def _remember(self, module: LitGroupRL) -> None:
+    def _remember(self, module: Engine) -> None:
         weights = [p for p in module.policy.parameters() if p.requires_grad]
         small = sum(p.numel() for p in weights) <= UPDATE_SIZE_LIMIT
         self._before = [_mine(p).clone() for p in weights] if small else []
@@ -58,7 +58,7 @@ class Recorder:
         """A stage's seconds, as a metric of their own."""
         return {tag: self._times.pop(tag)}
 
-    def finish(self, bag: MetricBag, module: LitGroupRL) -> dict[str, float]:
+    def finish(self, bag: MetricBag, module: Engine) -> dict[str, float]:
         """Close the step: the bag's numbers over processes, counters, times, schedules."""
         amounts = torch.tensor([float(self._step[n]) for n in COUNTERS], dtype=torch.float64, device=module.device)
         amounts[3:] /= world_size()  # every process makes the same updates
@@ -89,12 +89,12 @@ class Recorder:
         self._times = {}
         return metrics
 
-    def emit(self, metrics: dict[str, float], module: LitGroupRL) -> None:
+    def emit(self, metrics: dict[str, float], module: Engine) -> None:
         """To every logger and callback, at the number of finished RL steps."""
         from lit_group_rl.callbacks.base import Guard, RunCallback
 
         self._guard = self._guard or Guard()
-        trainer = module.trainer
+        trainer: Any = module.trainer
         for logger in trainer.loggers:
             self._guard(type(logger).__name__, partial(logger.log_metrics, metrics, step=module.rl_step))
         for callback in trainer.callbacks:
@@ -127,7 +127,8 @@ def peak_memory_gb() -> float:
 
 def log_rollout(batch: RolloutBatch, bag: MetricBag) -> None:
     """Scores, groups, lengths and entropy of everything that was sampled, before the filter."""
-    assert batch.scores is not None and batch.solved is not None
+    assert batch.scores is not None
+    assert batch.solved is not None
     bag.merge(batch.metrics)
     lengths, counted = batch.lengths.double(), batch.counted
     bag.mean("length/mean", lengths.sum(), len(lengths))
@@ -144,9 +145,11 @@ def log_rollout(batch: RolloutBatch, bag: MetricBag) -> None:
 
 def log_groups(batch: RolloutBatch, bag: MetricBag) -> None:
     """Spread of the scores inside groups; each group weighs the same."""
-    assert batch.scores is not None and batch.solved is not None
+    assert batch.scores is not None
+    assert batch.solved is not None
     index, k = group_index(batch.group_ids)
-    first = torch.zeros(k, dtype=torch.long, device=index.device).scatter_(0, index, torch.arange(len(index), device=index.device))
+    rows = torch.arange(len(index), device=index.device)
+    first = rows.new_zeros(k).scatter_(0, index, rows)
     scores, counted = batch.scores.nan_to_num(), batch.counted
     alive = (group_size(batch.group_ids, counted) > 0)[first]
     groups = alive.sum()

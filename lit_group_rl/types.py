@@ -68,7 +68,7 @@ class RecipeError(ValueError):
     """A refusal before the first step; its text is all the user needs to see."""
 
 
-class Component(ABC):
+class Component(ABC):  # noqa: B024 - its methods have defaults; each slot adds abstract ones
     """Base of every slot.  Most components are frozen dataclasses; those with memory also give ``state_dict``."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
@@ -78,14 +78,14 @@ class Component(ABC):
         """Contradictions with the rest of the recipe, found before the first step."""
         return ()
 
-    def prepare(self, batch: RolloutBatch, clock: Clock) -> None:
+    def prepare(self, batch: RolloutBatch, clock: Clock) -> None:  # noqa: B027 - optional
         """Look at a whole rollout once, after its advantages are known (running statistics, group weights)."""
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data that must survive an interruption; empty for components without memory."""
         return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027 - most have no memory
         """Take back what ``state_dict`` gave."""
 
 

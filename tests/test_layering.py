@@ -16,7 +16,7 @@ SLOTS = {
 LAYERS = [
     {"functional", "metric_bag"},
     {"types", "tags", "pulse"},
-    {"schedules", "batching", "cache", "packing", "generation", "slow_generation", "scoring"},
+    {"schedules", "batching", "cache", "packing", "llama_step", "generation", "slow_generation", "scoring"},
     SLOTS,
     {"everything else"},
     {"cli"},

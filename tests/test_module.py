@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from tests.tiny_runs import Digits, digest, fit, recipe, weights
 
 from lit_group_rl.aggregators import TokenMean
 from lit_group_rl.aux_losses import KL, Entropy
@@ -20,6 +19,7 @@ from lit_group_rl.surrogates import Clipped
 from lit_group_rl.surrogates.base import Surrogate
 from lit_group_rl.tiny import CharPolicy
 from lit_group_rl.types import RecipeError
+from tests.tiny_runs import Digits, digest, fit, recipe, weights
 
 
 def sgd(parameters):

@@ -1,4 +1,4 @@
-"""Every recipe, asked to stop after its first and again after its second step, ends bit-identical to an unbroken run."""
+"""Every recipe, asked to stop after its first and again after its second step, ends bit-identical to a whole run."""
 
 from __future__ import annotations
 

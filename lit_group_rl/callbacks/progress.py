@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
 
@@ -37,7 +39,7 @@ class Progress(ProgressBar, RunCallback):
         """Show again."""
         self._on = True
 
-    def print(self, *args, sep: str = " ", **kwargs) -> None:
+    def print(self, *args: object, sep: str = " ", **kwargs: object) -> None:
         """Print without breaking the live line."""
         CONSOLE.line(sep.join(str(a) for a in args))
 
@@ -80,7 +82,7 @@ class Progress(ProgressBar, RunCallback):
 
 def train_summary(metrics: dict[str, float]) -> str:
     """'reward 0.63 · solved 58% · dead 12% · len 4.1 · 1.9 s/step', without what was not logged."""
-    shown = (
+    shown: tuple[tuple[str, Callable[[float], str]], ...] = (
         ("reward/mean", lambda v: f"reward {v:.2f}"),
         ("reward/accuracy", lambda v: f"solved {v:.0%}"),
         ("group/zero_std_frac", lambda v: f"dead {v:.0%}"),

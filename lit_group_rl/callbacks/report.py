@@ -77,7 +77,7 @@ class RunReport(RunCallback):
         prompts = getattr(getattr(trainer, "datamodule", None), "heldout_size", None)
         for line in end_lines(summary, prompts):
             CONSOLE.line(line)
-        where = [("logs", folder)]
+        where: list[tuple[str, Path | str]] = [("logs", folder)]
         boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
         where += (
             [("watch", f"tensorboard --logdir {_root(folder)}    first page: http://localhost:6006/#custom_scalars")]

@@ -76,8 +76,9 @@ def run_card(trainer: Trainer, module: LightningModule, recipe: str) -> str:
     """What ran, as a Markdown table: sizes, seed, parts, estimators, versions."""
     rows = [("recipe", recipe), ("seed", getattr(module, "seed", None)), ("RL steps", getattr(module, "steps", None))]
     prompts = getattr(getattr(trainer, "datamodule", None), "prompts_per_step", None)
-    if prompts and hasattr(module, "describe"):
-        known = module.describe(prompts)
+    describe = getattr(module, "describe", None)
+    if prompts and describe:
+        known = describe(prompts)
         members = known.group_size
         rows.append(("completions per RL step", f"{prompts} prompts x {members} = {prompts * members}"))
         rows.append(("updates per RL step", known.updates_per_rollout))

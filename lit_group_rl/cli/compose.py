@@ -64,10 +64,9 @@ class Composed:
             dropped = options_of(old) if is_component(old) else {}
             if dropped:
                 change = f"{_dotted(path)}: {class_of(old)} -> {class_of(new)} drops "
-                at = next((places[p] for p in (path, path[:-1]) if p in places), None)
-                self.notices.append(
-                    change + ", ".join(f"{k}={_short(v)}" for k, v in dropped.items()) + (f" ({at})" if at else "")
-                )
+                place = next((places[p] for p in (path, path[:-1]) if p in places), None)
+                lost = ", ".join(f"{k}={_short(v)}" for k, v in dropped.items())
+                self.notices.append(change + lost + (f" ({place})" if place else ""))
             old = None
         elif is_component(old) and isinstance(new, dict):
             wrapped = "class_path" in new or "init_args" in new

@@ -70,7 +70,7 @@ class Recipe:
     @property
     def parts(self) -> dict[str, Any]:
         """Option of the module -> value, defaults filled in."""
-        return show._complete(self.name)["model"]  # type: ignore[no-any-return]
+        return show._complete(self.name)["model"]
 
     def classes(self) -> set[str]:
         """Names of all components in it, nested ones too."""

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lit_group_rl.cli import catalog
 from lit_group_rl.cli.compose import Composed, class_of, is_component, options_of

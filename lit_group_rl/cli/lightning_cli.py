@@ -148,6 +148,7 @@ def _evaluate_annotations(base: type) -> None:
     for name, annotation in list(vars(base).get("__annotations__", {}).items()):
         if isinstance(annotation, str):
             base.__annotations__[name] = eval(annotation, dict(names), dict(vars(base)))
+    child: type
     for child in base.__subclasses__():
         _evaluate_annotations(child)
 

@@ -62,7 +62,7 @@ def diff(argv: Sequence[str]) -> int:
     """What B does differently from A; a default that is written out is no difference."""
     if len(argv) != 2:
         raise Refusal("diff", f"compares two recipes, got {len(argv)}", "For example lit-group-rl diff grpo dapo.")
-    rows = differences(*(_complete(name) for name in argv))
+    rows = differences(_complete(argv[0]), _complete(argv[1]))
     if not rows:
         print(f"{argv[0]} and {argv[1]} do the same: no difference in any slot or option.")
         return 0

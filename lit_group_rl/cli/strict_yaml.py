@@ -17,7 +17,7 @@ Places = dict[tuple[str, ...], Place]
 class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
+            event = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.MarkedYAMLError(problem="anchors are not used in recipes", problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 
@@ -114,7 +114,8 @@ def _construct(loader: _Loader, node: yaml.Node, path: tuple[str, ...], file: st
             result[key] = _construct(loader, value_node, (*path, key), file, places)
         return result
     value = loader.construct_object(node)
-    plain = node.style is None and isinstance(value, str) and re.fullmatch(r"[-+]?\.?(nan|inf(inity)?)", value.lower())
+    plain = getattr(node, "style", None) is None and isinstance(value, str)
+    plain = plain and re.fullmatch(r"[-+]?\.?(nan|inf(inity)?)", value.lower()) is not None
     if plain or (isinstance(value, float) and not math.isfinite(value)):
         raise Refusal(dotted, f"{node.value} is not a number that can be used", "Give a finite number, or null.", here)
     return value

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lit_group_rl.types import RecipeError
 
 
-def body_of(policy: Any, path: str | None, where: str) -> nn.Module:
+def body_of(policy: Any, path: str | None, where: str) -> Any:
     """A model without head.  ``path`` None: a copy of the policy's present weights.  ``where`` names the option."""
     if path is None:
         return copy.deepcopy(policy.model.base_model)
@@ -20,7 +20,7 @@ def body_of(policy: Any, path: str | None, where: str) -> nn.Module:
     return _load(AutoModel, policy, path, where)
 
 
-def causal_of(policy: Any, path: str | None, where: str) -> nn.Module:
+def causal_of(policy: Any, path: str | None, where: str) -> Any:
     """A causal language model.  ``path`` None: a copy of the policy's present weights."""
     if path is None:
         return copy.deepcopy(policy.model)
@@ -29,7 +29,7 @@ def causal_of(policy: Any, path: str | None, where: str) -> nn.Module:
     return _load(AutoModelForCausalLM, policy, path, where)
 
 
-def _load(kind: Any, policy: Any, path: str, where: str) -> nn.Module:
+def _load(kind: Any, policy: Any, path: str, where: str) -> Any:
     from transformers import AutoConfig, AutoTokenizer
 
     try:

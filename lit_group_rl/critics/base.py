@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from lit_group_rl.schedules.base import Number
 from lit_group_rl.types import Component, LossContext, Problem, Recipe, RolloutBatch
+
+if TYPE_CHECKING:
+    from lit_group_rl.policy import HFPolicy
 
 
 class AuxiliaryModel(nn.Module, Component):  # in the other order FSDP2 cannot assign to __class__
@@ -25,27 +28,19 @@ class AuxiliaryModel(nn.Module, Component):  # in the other order FSDP2 cannot a
     """Padded tokens in memory at once when a whole rollout is annotated; the module sets it to its own."""
 
     @abstractmethod
-    def build(self, policy) -> None:
+    def build(self, policy: HFPolicy) -> None:
         """Make the parameters (``policy`` is loaded: hidden width, tokenizer, weights to copy).  Called once."""
 
     @abstractmethod
-    def annotate(self, batch: RolloutBatch, policy) -> None:
+    def annotate(self, batch: RolloutBatch, policy: HFPolicy) -> None:
         """After sampling, without gradient: fill ``values``, or leave soft rewards in ``features``."""
 
     @abstractmethod
-    def loss(self, ctx: LossContext, policy) -> Tensor:
+    def loss(self, ctx: LossContext, policy: HFPolicy) -> Tensor:
         """This micro-batch's share of its loss.  ``ctx.counts`` are those of the whole minibatch."""
 
     def after_step(self) -> None:
         """After an optimizer step in which it was active: moving averages of its weights."""
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Weights and buffers, as any nn.Module."""
-        return nn.Module.state_dict(self, *args, **kwargs)
-
-    def load_state_dict(self, state: Any, *args: Any, **kwargs: Any) -> Any:
-        """Weights and buffers, as any nn.Module."""
-        return nn.Module.load_state_dict(self, state, *args, **kwargs)
 
 
 class Critic(AuxiliaryModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from lit_group_rl.functional.rng import seeded
 from lit_group_rl.functional.value_loss import value_loss
 from lit_group_rl.schedules.base import Number, require, require_number
 from lit_group_rl.types import LossContext, Problem, Recipe, RecipeError, RolloutBatch
+
+if TYPE_CHECKING:
+    from lit_group_rl.policy import HFPolicy
 
 
 class LightCritic(Critic):
@@ -51,11 +54,12 @@ class LightCritic(Critic):
         require_number(self, "learning_rate", low=0.0)
         self.net: nn.Sequential | None = None
 
-    def build(self, policy) -> None:
+    def build(self, policy: HFPolicy) -> None:
         with seeded("light critic", policy.hidden_width, self.width):
-            self.net = nn.Sequential(nn.Linear(policy.hidden_width, self.width), nn.GELU(), nn.Linear(self.width, 1))
-        nn.init.zeros_(self.net[2].weight)
-        nn.init.zeros_(self.net[2].bias)
+            last = nn.Linear(self.width, 1)
+            self.net = nn.Sequential(nn.Linear(policy.hidden_width, self.width), nn.GELU(), last)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Value, or its logit under 'bce'.  [B, T, d] -> [B, T]; T is 1 with positions 'prompt'."""
@@ -63,7 +67,7 @@ class LightCritic(Critic):
         hidden = hidden.detach() if self.positions == "all" else hidden[:, :1].detach()
         return self.net(hidden.float()).squeeze(-1)
 
-    def annotate(self, batch: RolloutBatch, policy) -> None:
+    def annotate(self, batch: RolloutBatch, policy: HFPolicy) -> None:
         def values(rows: RolloutBatch) -> Tensor:
             out = self(policy.score(rows, hidden=True).hidden)
             out = (out.sigmoid() if self.objective == "bce" else out).expand(rows.mask.shape)
@@ -71,7 +75,7 @@ class LightCritic(Critic):
 
         batch.values = in_parts(batch, self.micro_batch_tokens, values)
 
-    def loss(self, ctx: LossContext, policy) -> Tensor:
+    def loss(self, ctx: LossContext, policy: HFPolicy) -> Tensor:
         batch, out = ctx.batch, self(ctx.batch.features["hidden"])
         if self.positions == "prompt":
             mask, targets, count = ctx.mask.any(1, keepdim=True), batch.totals[:, None], ctx.counts.rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,9 @@ from lit_group_rl.functional.masked import masked_sum
 from lit_group_rl.functional.value_loss import value_loss
 from lit_group_rl.schedules.base import Number, require, require_number
 from lit_group_rl.types import LossContext, RolloutBatch
+
+if TYPE_CHECKING:
+    from lit_group_rl.policy import HFPolicy
 
 
 class ValueModel(Critic):
@@ -52,15 +55,15 @@ class ValueModel(Critic):
         require_number(self, "coef", low=0.0)
         require_number(self, "learning_rate", low=0.0)
         if trunk != "own":
-            self.needs = frozenset({"hidden"})
+            self.needs = frozenset({"hidden"})  # type: ignore[misc]  # it depends on the option
         self.body: nn.Module | None = None
         self.head: nn.Linear | None = None
 
-    def build(self, policy) -> None:
+    def build(self, policy: HFPolicy) -> None:
         width = policy.hidden_width
         if self.trunk == "own":
-            self.body = body_of(policy, self.path, "model.critic.path")
-            width = int(self.body.config.hidden_size)
+            body = body_of(policy, self.path, "model.critic.path")
+            self.body, width = body, int(body.config.hidden_size)
         self.head = nn.Linear(width, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -76,13 +79,13 @@ class ValueModel(Critic):
         values = self.head(hidden.to(self.head.weight.dtype)).squeeze(-1).float()
         return torch.where(batch.completion_mask, values, 0.0)
 
-    def annotate(self, batch: RolloutBatch, policy) -> None:
+    def annotate(self, batch: RolloutBatch, policy: HFPolicy) -> None:
         def values(rows: RolloutBatch) -> Tensor:
             return self(rows, policy.score(rows, hidden=True).hidden if self.body is None else None)
 
         batch.values = in_parts(batch, self.micro_batch_tokens, values)
 
-    def loss(self, ctx: LossContext, policy) -> Tensor:
+    def loss(self, ctx: LossContext, policy: HFPolicy) -> Tensor:
         batch = ctx.batch
         assert batch.returns is not None
         hidden = ctx.hidden if self.trunk == "joint" else batch.features.get("hidden")

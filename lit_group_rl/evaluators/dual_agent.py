@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,9 @@ from lit_group_rl.functional.ema import ema_weights
 from lit_group_rl.functional.rng import uniforms
 from lit_group_rl.schedules.base import Clock, Number, require, require_number
 from lit_group_rl.types import POLICY, LossContext, Problem, Recipe, RecipeError, RolloutBatch
+
+if TYPE_CHECKING:
+    from lit_group_rl.policy import HFPolicy
 
 
 class DualAgent(Evaluator):
@@ -113,7 +116,8 @@ class DualAgent(Evaluator):
         self.replay = ReplayBuffer(capacity, half_life, max_staleness)
         self.live: nn.Module | None = None
         self.average: nn.Module | None = None
-        self.writer: nn.Module | None = None
+        self.writer: Any = None
+        self.moved: Tensor
         self.register_buffer("moved", torch.tensor(False))
         self._rows: dict[int, Row] = {}
         self._references: dict[int, Row] = {}
@@ -122,7 +126,7 @@ class DualAgent(Evaluator):
         self._per_row = 0.0
         self._idle = False
 
-    def build(self, policy) -> None:
+    def build(self, policy: HFPolicy) -> None:
         if self.verdict == "tokens":
             yes, no = self._token(policy, "yes"), self._token(policy, "no")
             self.live = TokenJudge(causal_of(policy, self.path, "model.evaluator.path"), yes, no)
@@ -154,7 +158,7 @@ class DualAgent(Evaluator):
     # ---- after sampling
 
     @torch.no_grad()
-    def annotate(self, batch: RolloutBatch, policy) -> None:
+    def annotate(self, batch: RolloutBatch, policy: HFPolicy) -> None:
         if bool(self.moved) and self.average is not None:
             assert self.live is not None
             ema_weights(self.average, self.live, self.ema)
@@ -247,7 +251,7 @@ class DualAgent(Evaluator):
 
     # ---- update
 
-    def loss(self, ctx: LossContext, policy) -> Tensor:
+    def loss(self, ctx: LossContext, policy: HFPolicy) -> Tensor:
         device = ctx.mask.device
         if self._idle:  # a loss that reaches no parameter: not even the optimizer's momentum moves it
             return torch.zeros((), device=device, requires_grad=True)

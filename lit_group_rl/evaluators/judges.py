@@ -59,8 +59,8 @@ class TokenJudge(nn.Module):
 class ScalarJudge(nn.Module):
     """A transformer with a linear head on the state of the last token; it starts undecided."""
 
-    def __init__(self, body: nn.Module) -> None:
-        """``body`` is a model without head."""
+    def __init__(self, body: Any) -> None:
+        """``body`` is a model of transformers without head."""
         super().__init__()
         self.body = body
         self.head = nn.Linear(body.config.hidden_size, 1)
@@ -80,9 +80,10 @@ class PooledScorer(nn.Module):
         """``hidden_size`` is that of the frozen reader."""
         super().__init__()
         with seeded("critique scorer", hidden_size, width):
-            self.net = nn.Sequential(nn.Linear(hidden_size, width), nn.GELU(), nn.Linear(width, 1))
-        nn.init.zeros_(self.net[2].weight)
-        nn.init.zeros_(self.net[2].bias)
+            last = nn.Linear(width, 1)
+            self.net = nn.Sequential(nn.Linear(hidden_size, width), nn.GELU(), last)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
 
     def forward(self, pooled: Tensor) -> Tensor:
         """[n, d] -> [n]."""

@@ -20,5 +20,5 @@ def ema_weights(average: nn.Module, model: nn.Module, decay: float) -> None:
     """Move the averaged copy towards the model, parameter by parameter, in place; buffers are copied."""
     for slow, fast in zip(average.parameters(), model.parameters(), strict=True):
         slow.mul_(decay).add_(fast.detach().to(slow.dtype), alpha=1 - decay)
-    for slow, fast in zip(average.buffers(), model.buffers(), strict=True):
-        slow.copy_(fast)
+    for held, now in zip(average.buffers(), model.buffers(), strict=True):
+        held.copy_(now)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from lit_group_rl.schedules.base import Clock
 from lit_group_rl.types import POLICY, Component, Prompt, RolloutBatch
+
+if TYPE_CHECKING:
+    from lit_group_rl.policy import HFPolicy
 
 
 class Sampler(Component):
@@ -23,11 +26,11 @@ class Sampler(Component):
 
     @abstractmethod
     def sample(
-        self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int
+        self, policy: HFPolicy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int
     ) -> RolloutBatch:
         """Completions of all ``prompts``, members of a group next to each other.
 
-        ``policy`` offers ``encode``, ``decode``, ``generate`` (see :class:`lit_group_rl.policy.Policy`).
+        ``policy`` offers ``encode``, ``decode``, ``generate`` (see :class:`lit_group_rl.policy.HFPolicy`).
         ``positions`` number the prompts of the step over all processes: group ids, row ids and every random draw
         derive from (seed, step, position, member), so that the result does not depend on layout.
         """

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from lit_group_rl.types import POLICY, Prompt, RolloutBatch, Sample
+
+if TYPE_CHECKING:
+    from lit_group_rl.policy import HFPolicy
 
 MAX_MEMBERS = 1 << 20
 """Row id = group id * this + member."""
@@ -25,7 +29,7 @@ def left_padded(rows: Sequence[Sequence[int]], pad_id: int, device: torch.device
 
 
 def build_batch(
-    policy,
+    policy: HFPolicy,
     *,
     prompts: Sequence[Prompt],
     prompt_ids: Sequence[Sequence[int]],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,6 +12,9 @@ from lit_group_rl.samplers.batch import build_batch
 from lit_group_rl.samplers.group import GroupSampler
 from lit_group_rl.schedules.base import Clock
 from lit_group_rl.types import BASELINE, POLICY, Prompt, RolloutBatch
+
+if TYPE_CHECKING:
+    from lit_group_rl.policy import HFPolicy
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class GreedyRowSampler(GroupSampler):
     roles = frozenset({POLICY, BASELINE})
 
     def sample(
-        self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int
+        self, policy: HFPolicy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int
     ) -> RolloutBatch:
         drawn = super().sample(policy, prompts, positions, clock, seed)
         encoded = [policy.encode(prompt) for prompt in prompts]

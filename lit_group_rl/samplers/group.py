@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,6 +13,9 @@ from lit_group_rl.samplers.base import Sampler
 from lit_group_rl.samplers.batch import build_batch
 from lit_group_rl.schedules.base import Clock, Number, Schedule, require, require_number
 from lit_group_rl.types import Problem, Prompt, Recipe, RolloutBatch
+
+if TYPE_CHECKING:
+    from lit_group_rl.policy import HFPolicy
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class GroupSampler(Sampler):
             )
 
     def sample(
-        self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int
+        self, policy: HFPolicy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int
     ) -> RolloutBatch:
         copies, temperature, noise = self.size(clock), clock.at(self.temperature), clock.at(self.logit_noise)
         keys = [seed_of(seed, "sample", clock.step, at, member) for at in positions for member in range(copies)]

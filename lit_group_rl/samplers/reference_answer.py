@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,6 +12,9 @@ from lit_group_rl.samplers.base import Sampler
 from lit_group_rl.samplers.batch import build_batch
 from lit_group_rl.schedules.base import Clock, require
 from lit_group_rl.types import EXPERT, Prompt, RecipeError, RolloutBatch
+
+if TYPE_CHECKING:
+    from lit_group_rl.policy import HFPolicy
 
 
 @dataclass(frozen=True)
@@ -29,19 +33,19 @@ class ReferenceAnswer(Sampler):
         require(self.group_size == 1, self, "group_size", "must be 1: a prompt has one reference answer")
 
     def sample(
-        self, policy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int
+        self, policy: HFPolicy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int
     ) -> RolloutBatch:
         rows = []
         for prompt in prompts:
             if prompt.answer is None:
                 raise RecipeError(f"model.sampler: {prompt.place or 'a prompt'} has no answer to learn from")
-            ids = policy.encode_answer(prompt.answer)
-            if len(ids) > self.max_new_tokens:
+            answer = policy.encode_answer(prompt.answer)
+            if len(answer) > self.max_new_tokens:
                 raise RecipeError(
-                    f"model.sampler.max_new_tokens: the answer of {prompt.place or 'a prompt'} has {len(ids)} tokens, "
-                    f"more than {self.max_new_tokens}. Raise max_new_tokens"
+                    f"model.sampler.max_new_tokens: the answer of {prompt.place or 'a prompt'} has {len(answer)} "
+                    f"tokens, more than {self.max_new_tokens}. Raise max_new_tokens"
                 )
-            rows.append(ids)
+            rows.append(answer)
         width = max(len(r) for r in rows)
         ids = torch.full((len(rows), width), policy.pad_id, dtype=torch.long)
         mask = torch.zeros((len(rows), width), dtype=torch.bool)

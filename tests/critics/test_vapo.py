@@ -1,11 +1,11 @@
 """The parts of VAPO together."""
 
 import pytest
-from tests.tiny_runs import fit
 
 from lit_group_rl.advantages import GAE
 from lit_group_rl.aux_losses import PositiveNLL
 from lit_group_rl.critics import ValueModel
+from tests.tiny_runs import fit
 
 
 def test_the_weight_of_the_imitation_term_reaches_the_loss():

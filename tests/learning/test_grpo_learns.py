@@ -17,7 +17,16 @@ def test_grpo_goes_from_at_most_40_to_at_least_85_percent_in_five_minutes(tmp_pa
     """Two runs at a time, one thread each, so that two cores are used as one run would use them."""
 
     def run(seed):
-        command = [sys.executable, "-m", "lit_group_rl", "fit", "grpo", f"--seed={seed}", "--run_root", str(tmp_path / str(seed))]
+        command = [
+            sys.executable,
+            "-m",
+            "lit_group_rl",
+            "fit",
+            "grpo",
+            f"--seed={seed}",
+            "--run_root",
+            str(tmp_path / str(seed)),
+        ]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=1200)
         assert done.returncode == 0, done.stderr[-3000:]
