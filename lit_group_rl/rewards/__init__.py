@@ -1,6 +1,7 @@
 """Score completions, and shape the scores."""
 
 from lit_group_rl.rewards.base import Reward, RewardShaper
+from lit_group_rl.rewards.code_execution import CodeExecution
 from lit_group_rl.rewards.evaluator_score import EvaluatorScore
 from lit_group_rl.rewards.exact_match import ExactMatch
 from lit_group_rl.rewards.function import FunctionReward
@@ -18,6 +19,7 @@ from lit_group_rl.rewards.runner import RewardBroken, RewardMonitor, score_rewar
 from lit_group_rl.rewards.soft_overlong import SoftOverlong
 
 __all__ = [
+    "CodeExecution",
     "EvaluatorScore",
     "ExactMatch",
     "Format",

@@ -189,7 +189,7 @@ def _float(value: Any, index: int, fix: str) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.inf if value > 0 else -math.inf
+        return math.copysign(math.inf, -1 if value < 0 else 1)
 
 
 def _short(value: object, limit: int = 80) -> str:

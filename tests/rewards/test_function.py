@@ -157,7 +157,7 @@ def test_wrong_results_are_refused_by_the_functions_name(name, words):
 
 def test_what_cannot_be_sent_is_refused():
     samples = [Sample("p", "a", "a", {"level": lambda: 1}, 2, False)]
-    with pytest.raises(RecipeError, match="cannot be sent.*in_process"):
+    with pytest.raises(RecipeError, match=r"cannot be sent.*in_process"):
         FunctionReward("own_rewards.columns").score(samples)
 
 
