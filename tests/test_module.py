@@ -5,9 +5,11 @@ import math
 import pytest
 import torch
 
+from lit_group_rl.advantages import LightCriticBaseline
 from lit_group_rl.aggregators import TokenMean
 from lit_group_rl.aux_losses import KL, Entropy
 from lit_group_rl.callbacks.checkpoint import CheckpointCallback
+from lit_group_rl.critics import LightCritic
 from lit_group_rl.data import Addition, PromptData
 from lit_group_rl.evaluation import HeldOut
 from lit_group_rl.filters import MixedOutcome
@@ -285,3 +287,14 @@ def test_the_same_seed_gives_the_same_run_and_another_gives_another():
     assert digest(fit()[0]) == digest(fit()[0])
     data = PromptData(Addition(level=1), prompts_per_step=4, heldout_size=8, seed=1)
     assert digest(fit(seed=2, data=data)[0]) != digest(fit()[0])
+
+
+def test_the_steps_of_a_run_with_two_models_are_counted_once():
+    """Known fault B58: a second optimizer would let Lightning's own counter run twice as fast."""
+    watch, steps = Watching(), 3
+    module, log = fit(
+        surrogate=watch, critic=LightCritic(), advantage=LightCriticBaseline(), minibatches=2, ppo_epochs=2, steps=steps
+    )
+    assert sorted(log) == [1, 2, 3]
+    assert module.rl_step == steps
+    assert len(watch.ratios) == log[steps]["progress/updates"] == steps * 4

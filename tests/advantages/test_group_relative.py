@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,6 +8,9 @@ from hypothesis import strategies as st
 
 from lit_group_rl.advantages import GroupRelative
 from lit_group_rl.advantages.group_relative import group_relative
+from lit_group_rl.rewards.base import Reward
+from lit_group_rl.rewards.runner import RewardMonitor, score_rewards
+from lit_group_rl.schedules.base import Clock
 from tests.builders import make_batch
 
 NAN = float("nan")
@@ -18,21 +22,25 @@ def estimate(scores: list[float], ids: list[int], mask: list | None = None, **op
 
 
 def test_close_rewards_are_told_apart() -> None:
+    """Known fault B01; in float64, where float32 gives 0.6605."""
     # deviation 2e-5 * sqrt(1/2) = 1.41421e-5; 1e-5 / (1.41421e-5 + 1e-6) = 0.66041
     assert estimate([0.5, 0.50002], [0, 0]) == pytest.approx([-0.66041, 0.66041], abs=1e-4)
 
 
 def test_a_masked_member_is_left_out_of_the_statistics() -> None:
+    """Known fault B02."""
     assert estimate([1, 1, 10], [0, 0, 0], [[1, 1], [1, 1], [0, 0]]) == [0, 0, 0]
     assert estimate([50, 2], [0, 0], [[0], [1]], divide_by="none") == [0, 0]
 
 
 def test_groups_are_told_by_their_ids_not_by_position() -> None:
+    """Known fault B03."""
     expected = [-ROOT_HALF, -ROOT_HALF, ROOT_HALF, ROOT_HALF]
     assert estimate([0, 10, 1, 11], [5, 2, 5, 2], eps=0.0) == pytest.approx(expected)
 
 
 def test_groups_may_differ_in_size() -> None:
+    """Known fault B04."""
     assert estimate([2, 6, 9], [0, 0, 1], eps=0.0) == pytest.approx([-ROOT_HALF, ROOT_HALF, 0])
     ids = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
     values = estimate([1, 2, 3, 4, 5, 5, 5, 4, 3, 2, 1], ids)
@@ -43,6 +51,7 @@ def test_groups_may_differ_in_size() -> None:
 
 
 def test_a_row_that_every_reward_abstained_on_is_neutral() -> None:
+    """Known fault B05; the totals: tests/rewards/test_runner.py."""
     # the others are 1, 0, 2: mean 1, deviation 1
     assert estimate([1, 0, NAN, 2], [0] * 4, eps=0.0) == pytest.approx([0, -1, 0, 1])
     assert estimate([1, NAN], [0, 0]) == [0, 0]
@@ -50,8 +59,23 @@ def test_a_row_that_every_reward_abstained_on_is_neutral() -> None:
 
 
 def test_one_success_of_five() -> None:
+    """Known fault B06, the plain group form."""
     # mean 0.2, squares 0.64 + 4 * 0.04 = 0.8, deviation sqrt(0.2); 0.8 / sqrt(0.2) = 1.788854
     assert estimate([0, 1, 0, 0, 0], [0] * 5) == pytest.approx([-0.447214, 1.788854] + [-0.447214] * 3, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", [int, bool, np.float32, torch.tensor])
+def test_whole_numbers_as_rewards_give_fractions_as_advantages(kind: type) -> None:
+    """Known fault B54: [1, 0, 1] has mean 2/3 and deviation sqrt(1/3), so (1/3) / sqrt(1/3) = 0.57735."""
+
+    class Whole(Reward):
+        def score(self, samples):
+            return [kind(1), kind(0), kind(1)]
+
+    batch = make_batch(rows=3)
+    score_rewards({"whole": Whole()}, batch, Clock(0, 1), 1, RewardMonitor())
+    values = GroupRelative(eps=0.0).estimate(batch).values[:, 0].tolist()
+    assert values == pytest.approx([0.57735, -1.15470, 0.57735], abs=1e-5)
 
 
 @pytest.mark.parametrize("divide_by", ["group_std", "batch_std", "centered_batch_std", "none"])

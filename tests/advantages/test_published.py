@@ -41,6 +41,7 @@ def test_leave_one_out() -> None:
 
 
 def test_leave_one_out_with_a_deviation_leaves_a_lone_success_unscaled() -> None:
+    """Known fault B06."""
     # a failure: the others are 1, 0, 0, 0, mean 1/4, deviation sqrt((9/16 + 3/16) / 3) = 1/2; the success: others equal
     values = first(LeaveOneOut(divide_by_std=True), scores=[0, 1, 0, 0, 0])
     assert values == pytest.approx([-0.5, 1.0, -0.5, -0.5, -0.5], abs=1e-5)

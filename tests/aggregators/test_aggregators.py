@@ -16,6 +16,7 @@ def reduce(aggregator, values, mask) -> float:
 
 
 def test_token_mean_divides_and_sums_the_same_tokens() -> None:
+    """Known fault B07."""
     mask = torch.tensor([[1, 0], [1, 0]]).bool()
     values = with_grad([[2.0, 70.0], [4.0, -30.0]])
     loss = TokenMean().reduce(values, mask, counts_of(mask, torch.zeros(2)))
@@ -35,6 +36,7 @@ def test_token_mean_divides_and_sums_the_same_tokens() -> None:
     ],
 )
 def test_objectives_differ_at_the_first_on_policy_step(aggregator, expected: float) -> None:
+    """Known fault B10."""
     # ratio 1, lengths 1 and 3, advantages 1 and -1
     assert reduce(aggregator, [[-1.0, 0, 0], [1.0, 1.0, 1.0]], [[1, 0, 0], [1, 1, 1]]) == pytest.approx(expected)
 

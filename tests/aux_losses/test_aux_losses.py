@@ -6,8 +6,10 @@ import torch
 
 from lit_group_rl.aggregators import TokenMean
 from lit_group_rl.aux_losses import KL, Entropy, ExpertNLL, KLCov, PositiveNLL
+from lit_group_rl.rewards import KLPenalty
+from lit_group_rl.schedules import Linear
 from lit_group_rl.types import BASELINE, EXPERT, POLICY
-from tests.builders import counts_of, make_batch, make_context, with_grad
+from tests.builders import counts_of, make_batch, make_context, matrix, with_grad
 
 
 def total(aux, ctx, counts=None) -> torch.Tensor:
@@ -18,6 +20,7 @@ def total(aux, ctx, counts=None) -> torch.Tensor:
 
 
 def test_kl_adds_to_the_loss_and_pulls_towards_the_reference() -> None:
+    """Known fault B19, its numbers."""
     # logp - ref = 0.5, beta 0.1: 0.1 * (e^-0.5 + 0.5 - 1) = 0.010653, gradient 0.1 * (1 - e^-0.5) = 0.039347
     logp = with_grad([[-1.0]])
     loss = total(KL(0.1), make_context(make_batch([[1]], ref_logp=[[-1.5]]), logp))
@@ -27,6 +30,7 @@ def test_kl_adds_to_the_loss_and_pulls_towards_the_reference() -> None:
 
 
 def test_padding_does_not_set_the_weight_of_the_kl() -> None:
+    """Known fault B11."""
     # policy losses 1, 1; k1 of 0.5, 0.5 and 100 off the mask; beta 0.1: 1 + 0.05
     batch = make_batch([[1, 1, 0]], ref_logp=[[-1.5, -1.5, -100.0]])
     ctx = make_context(batch, [[-1.0, -1.0, 0.0]])
@@ -71,6 +75,7 @@ def test_entropy_bonus_lowers_the_loss_where_entropy_is_high() -> None:
 
 
 def test_imitation_of_right_answers_does_not_depend_on_the_micro_batch() -> None:
+    """Known fault B14."""
     # one token with NLL 2, and three with NLL 1: 5 / 4, not 2 + 1 and not their mean; the wrong row has no part
     whole = make_batch([[1, 0, 0], [1, 1, 1], [1, 1, 0]], solved=[1, 1, 0])
     logp = with_grad([[-2.0, 0, 0], [-1.0, -1.0, -1.0], [-7.0, -7.0, 0]])
@@ -85,6 +90,7 @@ def test_imitation_of_right_answers_does_not_depend_on_the_micro_batch() -> None
 
 
 def test_imitation_without_a_right_answer_is_zero() -> None:
+    """Known fault B14, no right answer."""
     logp = with_grad([[-2.0]])
     loss = total(PositiveNLL(), make_context(make_batch([[1]], solved=[0]), logp))
     loss.backward()
@@ -135,3 +141,28 @@ def test_kl_cov_holds_the_tokens_that_vary_most_with_their_advantage() -> None:
 def test_bad_options_are_refused_by_name(cls: type, options: dict) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         cls(**options)
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "abs"])
+def test_the_options_of_the_divergence_act_in_the_loss_and_in_the_reward(estimator: str) -> None:
+    """Known fault B24: coefficient, its schedule, estimator and the bound of k3 are the same in both places."""
+    expected = {
+        "k1": [0.5, -0.5, -50.0],
+        "k2": [0.125, 0.125, 1250.0],
+        "k3": [math.exp(-0.5) - 0.5, math.exp(0.5) - 1.5, math.exp(20) - 21],  # the exponent stops at 20
+        "abs": [0.5, 0.5, 50.0],
+    }[estimator]
+    batch = make_batch([[1, 1, 1]], ref_logp=[[-60.0] * 3], old_logp=[[-59.5, -60.5, -110.0]])
+    # from 0.1 to 0.3 in 100 steps: 0.2 at step 50
+    coef, step = Linear(0.1, 0.3), 50
+    ctx = make_context(batch, batch.old_logp, step=step)
+    loss = KL(coef, estimator=estimator)
+    torch.testing.assert_close(ctx.clock.at(loss.coef) * loss.term(ctx), 0.2 * matrix([expected]))
+    torch.testing.assert_close(KLPenalty(coef, estimator).shape(batch, ctx.clock), -0.2 * matrix([expected]))
+
+
+def test_an_option_of_one_place_is_refused_in_the_other() -> None:
+    """Known fault B24: what the reward could not do is no option of it."""
+    KL(ratio_weighted=True)
+    with pytest.raises(TypeError, match="ratio_weighted"):
+        KLPenalty(ratio_weighted=True)

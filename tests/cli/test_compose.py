@@ -32,6 +32,7 @@ def files(tmp_path, monkeypatch):
 
 
 def test_the_same_class_merges_its_options(files):
+    """Known fault B64."""
     files(over="model:\n  clip_policy:\n    class_path: FixedClip\n    init_args: {high: 0.28}\n")
     config = compose(["base.yaml", "over.yaml"])
     assert config.values["model"]["clip_policy"] == {"class_path": "FixedClip", "init_args": {"low": 0.2, "high": 0.28}}
@@ -58,6 +59,7 @@ def test_a_users_class_of_the_same_name_is_another_class(files):
 
 @pytest.mark.parametrize("new", ["NoClip", "{class_path: NoClip}", "{class_path: NoClip, init_args: {}}"])
 def test_another_class_drops_the_old_options_and_says_so(files, new):
+    """Known fault B66."""
     files(over=f"steps: 3\nmodel:\n  clip_policy: {new}\n")
     config = compose(["base.yaml", "over.yaml"])
     value = config.values["model"]["clip_policy"]
@@ -83,6 +85,7 @@ def test_options_may_be_given_without_the_class(files):
 
 
 def test_dicts_merge_lists_are_replaced_null_empties(files):
+    """Known fault B64, lists."""
     files(over="model: {rewards: {extra: Pattern, length: {weight: 0.5}}, tags: [3], clip_policy: null}\n")
     model = compose(["base.yaml", "over.yaml"]).values["model"]
     assert list(model["rewards"]) == ["exact", "length", "extra"]

@@ -1,10 +1,11 @@
+import json
 import logging
 from types import SimpleNamespace
 
 import pytest
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lit_group_rl.data import Addition, PromptData, PromptSource, StepPrompts, module
+from lit_group_rl.data import Addition, PromptData, PromptSource, StepPrompts, Table, module
 from lit_group_rl.types import Prompt, RecipeError
 
 
@@ -143,3 +144,24 @@ def test_refusals_name_field_and_fix(monkeypatch):
 def test_equal_prompts_in_a_step_keep_their_own_positions():
     batch = data_of("a", per_step=3).more(3)
     assert (texts(batch), batch.positions) == (["a", "a", "a"], [0, 1, 2])
+
+
+def test_without_held_out_data_nothing_of_the_training_data_is_evaluated(tmp_path):
+    """Known fault B71: a part is split off, the same after a resume, or there is no evaluation."""
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"q{i}", "answer": str(i)}) + "\n" for i in range(20)))
+
+    def splits(size, state=None):
+        data = PromptData(Table(path=str(path)), prompts_per_step=4, heldout_size=size)
+        if state is not None:
+            data.load_state_dict(state)
+        data.setup()
+        return data, {p.text for p in data.train}, {p.text for p in data.heldout}
+
+    data, train, held = splits(5)
+    assert (len(train), len(held)) == (15, 5)
+    assert train.isdisjoint(held)
+    assert {t for _ in range(10) for t in texts(data.more(4))} == train
+    assert splits(5, data.state_dict())[2] == held
+    data, train, held = splits(0)
+    assert (len(train), held, texts(data.heldout_share())) == (20, set(), [])

@@ -106,6 +106,7 @@ def test_chat_instruction_and_no_answer(tmp_path):
 
 
 def test_held_out_texts_are_never_trained_on_and_do_not_depend_on_order(tmp_path):
+    """Known fault B71, for data of one file."""
     rows = [*GOOD, {"prompt": "q1", "answer": "again"}, {"prompt": "q2", "answer": "again"}]
     train, heldout = load(tmp_path, rows, heldout=5)
     held = {p.text for p in heldout}

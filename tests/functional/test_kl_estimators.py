@@ -31,6 +31,7 @@ def test_every_name_is_covered_here() -> None:
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_value_and_gradient(name: str) -> None:
+    """Known fault B20."""
     d = torch.tensor([0.5, -0.5], dtype=torch.float64, requires_grad=True)
     value = ESTIMATORS[name](d)
     value.sum().backward()

@@ -7,6 +7,7 @@ from lit_group_rl.functional.logprobs import head_logprobs, logprobs_from_logits
 
 
 def test_logprob_at_a_temperature() -> None:
+    """Known fault B35."""
     # softmax of [1, 0] / 0.5 = [2, 0]: log p0 = -log(1 + e^-2) = -0.126928, log p1 = -2.126928
     weight = torch.tensor([[1.0], [0.0]])
     hidden = torch.ones(2, 1)
@@ -18,6 +19,7 @@ def test_logprob_at_a_temperature() -> None:
 
 @pytest.mark.parametrize("elements", [1, 1000])
 def test_logprob_has_the_sign_of_a_logprob_on_every_path(elements: int) -> None:
+    """Known fault B38."""
     logp, entropy = head_logprobs(
         torch.zeros(3, 2), torch.zeros(2, 2), None, torch.zeros(3, dtype=torch.long), entropy=True, elements=elements
     )

@@ -9,6 +9,7 @@ from lit_group_rl.functional.pass_at_k import none_right, pass_at_k
 
 
 def test_two_of_five() -> None:
+    """Known fault B69."""
     # 1 - 3/5; 1 - C(3,2)/C(5,2) = 1 - 3/10; three wrong cannot fill five. With replacement it would be 0.4, 0.64, 0.922
     assert [pass_at_k(5, 2, k) for k in (1, 2, 5)] == pytest.approx([0.4, 0.7, 1.0])
 
@@ -23,6 +24,7 @@ def test_equals_the_share_of_subsets_with_a_right_member(case: tuple[int, int, i
 
 @pytest.mark.parametrize("k", [0, 6])
 def test_a_k_that_cannot_be_estimated_is_refused(k: int) -> None:
+    """Known fault B69, k above n."""
     with pytest.raises(ValueError, match=f"pass@{k} cannot be estimated from 5 completions"):
         pass_at_k(5, 2, k)
 

@@ -125,6 +125,7 @@ def test_future_kl_carries_no_gradient() -> None:
 
 
 def test_truncated_rows_leave_numerator_and_denominator() -> None:
+    """Known fault B09."""
     # token loss 1 everywhere, lengths 2 and 4: 1, not 2 / 6
     batch = make_batch([[1, 1, 0, 0], [1, 1, 1, 1]], truncated=[False, True], advantages=[1.0, 1.0])
     weight = TruncatedMask()

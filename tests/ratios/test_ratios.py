@@ -11,6 +11,7 @@ MASK = torch.tensor([[1, 1, 0]]).bool()
 
 
 def test_the_sequence_ratio_is_the_geometric_mean_over_the_tokens_that_count() -> None:
+    """Known fault B18: e^0.1 = 1.1052."""
     # (0.3 - 0.1) / 2 = 0.1; with the padding it would be 9.2 / 3
     assert SequenceRatio().log_ratio(D, MASK)[0].tolist() == pytest.approx([0.1, 0.1, 0])
     assert SequenceTokenRatio().log_ratio(D, MASK)[0, :2].tolist() == pytest.approx([0.1, 0.1])
@@ -20,6 +21,7 @@ def test_the_sequence_ratio_is_the_geometric_mean_over_the_tokens_that_count() -
 
 @pytest.mark.parametrize("ratio", [SequenceRatio(), SequenceTokenRatio()])
 def test_gspo_loss_and_gradient(ratio) -> None:
+    """Known fault B18, the same for both forms."""
     # d = [0.1, 0], s = e^0.05 = 1.051271, A = 2: loss -2.102542, each token's share of its gradient -2 s / 2
     logp = with_grad([[-1.0, -2.0]])
     batch = make_batch([[1, 1]], advantages=[2.0], old_logp=[[-1.1, -2.0]])

@@ -67,6 +67,7 @@ def test_without_an_answer_exact_match_abstains(answer):
 
 @pytest.mark.parametrize("answer", [None, "", "five floors higher", "1/0"])
 def test_without_a_number_numeric_match_abstains(answer):
+    """Known fault B46."""
     assert one(NumericMatch(), "42", answer) is None
 
 
@@ -94,6 +95,7 @@ def test_numeric_tolerance_is_inclusive():
 
 
 def test_format_matches_across_lines_and_as_a_whole():
+    """Known fault B50."""
     form = Format(r"<think>.+</think>\s*<answer>.+</answer>")
     assert one(form, "<think>a\nb\n</think>\n<answer>4</answer>") == 1
     assert one(form, "so <think>a</think><answer>4</answer>") == 0
@@ -119,6 +121,7 @@ def test_format_matches_across_lines_and_as_a_whole():
     ],
 )
 def test_think_answer(text, opened, score):
+    """Known faults B50, B51."""
     assert one(ThinkAnswerFormat(opened=opened), text) == score
 
 
@@ -164,6 +167,7 @@ def test_soft_overlong_ends_at_the_limit():
 
 @pytest.mark.parametrize("buffer", [4, 0.2])
 def test_soft_overlong_shapes_by_the_sampler_limit_or_its_own(buffer):
+    """Known fault B28: 0 up to the limit without the buffer, -1 at the limit itself; a factor scales all."""
     clock = Clock(0, 1)
     assert SoftOverlong(buffer=buffer).shape(batch_of_lengths(LENGTHS, 20), clock).tolist() == PENALTIES
     assert SoftOverlong(buffer=buffer, limit=20).shape(batch_of_lengths(LENGTHS), clock).tolist() == PENALTIES
@@ -173,11 +177,13 @@ def test_soft_overlong_shapes_by_the_sampler_limit_or_its_own(buffer):
 
 @pytest.mark.parametrize("options", [{"buffer": 0}, {"buffer": 21, "limit": 20}, {"buffer": 4.5}, {"limit": 0}])
 def test_soft_overlong_refuses(options):
+    """Known fault B29: no buffer, or one above the limit."""
     with pytest.raises(ValueError, match="SoftOverlong"):
         SoftOverlong(**options)
 
 
 def test_soft_overlong_without_any_limit_is_refused():
+    """Known fault B29: switched on without a limit."""
     with pytest.raises(RecipeError, match=r"model\.shapers.*Set SoftOverlong\.limit"):
         SoftOverlong().shape(batch_of_lengths([3]), Clock(0, 1))
 

@@ -60,6 +60,7 @@ def run(rewards, batch, step=0, monitor=None):
 
 
 def test_total_leaves_abstentions_out():
+    """Known fault B05."""
     # two rewards of weight 1: [1,-], [0,-], [-,-], [1,1] -> 1, 0, none, 2
     first, second = torch.tensor([1.0, 0.0, NAN, 1.0]), torch.tensor([NAN, NAN, NAN, 1.0])
     total = total_score({"a": first, "b": second}, {"a": 1.0, "b": 1.0})
@@ -132,6 +133,7 @@ def test_kinds_of_numbers(result):
     ],
 )
 def test_wrong_results_are_refused_by_name(result, words):
+    """Known fault B52: another number of values than completions is among them."""
     with pytest.raises(RecipeError) as error:
         run({"mine": Given(result)}, batch_of("xy"))
     for word in ["model.rewards.mine", "one per completion", *words]:
@@ -254,6 +256,7 @@ def test_randomness_belongs_to_seed_step_and_name():
 
 
 def test_five_completions_two_without_an_answer_give_five_scores_in_order():
+    """Known fault B52."""
     texts = ["<answer>4</answer>", "no", "<answer>4</answer>", "", "<answer>5</answer>"]
     batch = run({"a": ExactMatch(extract="answer_tag")}, batch_of(texts, answers=["4"] * 5))
     assert batch.scores.tolist() == [1, 0, 1, 0, 0]

@@ -118,6 +118,7 @@ def math():
     ],
 )
 def test_math_verify(math, gold, completion, score):
+    """Known faults B46, B48."""
     assert math.score([sample(completion, gold)]) == [score]
 
 
@@ -128,6 +129,7 @@ def test_completions_without_an_answer_do_not_shift_the_others():
 
 
 def test_math_verify_survives_a_tower_of_powers_and_scores_the_rest(math):
+    """Known fault B47."""
     hang = "\\boxed{\\frac{9^{9^{9^{9}}}}{1}}"
     start = time.perf_counter()
     samples = [sample("4", "4"), sample(hang, "7"), sample("5", "5")]
@@ -193,3 +195,24 @@ def test_a_missing_package_is_one_clear_message(monkeypatch):
     monkeypatch.setattr(MathVerify, "library", "no_such_package")
     with pytest.raises(RecipeError, match=r"MathVerify.*pip install 'lit-group-rl\[math\]'"):
         MathVerify()
+
+
+@pytest.mark.parametrize(
+    ("target", "completion", "right"),
+    [
+        (22, "3*5+7", True),
+        (50, "5*10", False),  # 10 is not given
+        (22, "3*5+7+0", False),
+        (22, "(3*5)+7+3-3", False),  # 3 is given once
+        (22, "3*7+5/0", False),
+        (22, "3*5+7" + "+0" * 2000, False),
+        (22, "exit(3*5+7)", False),
+    ],
+)
+def test_countdown_takes_the_given_numbers_only(target, completion, right):
+    """Known fault B53; the task pays 0.05 for any expression, 0.01 for any text."""
+    pytest.importorskip("reasoning_gym")
+    fields = entry("countdown", {}, "?", "3*5+7", {"numbers": [3, 5, 7], "target": target})
+    found = ReasoningGymReward().score([sample(completion, "3*5+7", fields), sample("3*5+7", "3*5+7", fields)])
+    assert found[0] == 1.0 if right else 0.0 <= found[0] <= 0.05
+    assert found[1] == (1.0 if target == 22 else 0.05)
