@@ -129,7 +129,7 @@ class FunctionReward(Reward):
         try:
             result: list[float] = self._worker.call(*request, seconds=min(self.seconds, left))  # type: ignore[attr-defined]
         except (ScorerTimeout, ScorerError) as error:
-            return error
+            return error.with_traceback(None)  # the report is about the scorer, not about the waiting for it
         return result
 
     def _arguments(self, samples: Sequence[Sample]) -> dict[str, list[Any]]:

@@ -85,9 +85,9 @@ class Worker:
             self._process.stdin.write(struct.pack("<Q", len(data)) + data)
             self._process.stdin.flush()
             line = self._line(time.monotonic() + seconds, seconds)
-        except OSError as error:
+        except OSError:
             code = self._ended()
-            raise ScorerError(f"ProcessEnded: the scoring process ended ({code}) before it answered") from error
+            raise ScorerError(f"ProcessEnded: the scoring process ended ({code}) before it answered") from None
         except BaseException:  # a signal too: the answer that is still to come would be taken for the next one
             self.close()
             raise
@@ -181,6 +181,6 @@ class LimitedReward(Reward):
         try:
             value = self._worker.call(*request, seconds=min(self.seconds, left))  # type: ignore[attr-defined]
         except (ScorerTimeout, ScorerError) as error:
-            return error
+            return error.with_traceback(None)  # the report is about the scorer, not about the waiting for it
         # a scorer that gives NaN for junk must not have it taken for an abstention
         return value if value is None or math.isfinite(value) else 0.0
