@@ -18,8 +18,11 @@ class _Rows(DynamicLayer):
     Zeros to begin with: what a mask hides still enters the sum, times 0, and must not be NaN.
     """
 
+    keys: Tensor
+    values: Tensor
+
     def __init__(self, keys: Tensor, values: Tensor) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.keys, self.values, self.is_initialized = keys, values, True
         self.at: tuple[Tensor, Tensor] = (torch.empty(0), torch.empty(0))
         self.width = 0
@@ -35,9 +38,12 @@ class _Rows(DynamicLayer):
 class RowCache(Cache):
     """Made from the cache of the first prompts (which it does not keep)."""
 
-    def __init__(self, like: Cache, rows: int, width: int) -> None:
-        """Room for ``rows`` rows of ``width`` tokens; heads, widths and types are those of ``like``."""
-        layers = []
+    layers: list[Any]
+    """Of _Rows."""
+
+    def __init__(self, like: Any, rows: int, width: int) -> None:
+        """Room for ``rows`` rows of ``width`` tokens; heads, widths and types are those of the cache ``like``."""
+        layers: list[Any] = []
         for layer in like.layers:
             k, v = layer.keys, layer.values
             layers.append(_Rows(*(x.new_zeros(rows, x.shape[1], width, x.shape[3]) for x in (k, v))))
@@ -47,7 +53,7 @@ class RowCache(Cache):
         return [(layer, name) for layer in self.layers for name in ("keys", "values")]
 
     def fill(self, row: int, copies: int, like: Cache, prompt: int, length: int) -> None:
-        """Put the last ``length`` places of a left-padded cache's row ``prompt`` into ``copies`` rows from ``row`` on."""
+        """Put the last ``length`` places of a left-padded cache's row ``prompt`` into ``copies`` rows from ``row``."""
         for layer, other in zip(self.layers, like.layers, strict=True):
             for name in ("keys", "values"):
                 source = getattr(other, name)[prompt : prompt + 1, :, -length:]

@@ -10,7 +10,7 @@ from typing import Any
 
 import lightning.pytorch as L
 import torch
-from lightning.pytorch.utilities.rank_zero import rank_zero_info
+from lightning.pytorch.utilities.rank_zero import rank_zero_info  # type: ignore[attr-defined]
 from torch import Tensor, nn
 
 from lit_group_rl import batching, checkpoint, parallel

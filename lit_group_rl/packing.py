@@ -9,12 +9,15 @@ attend to themselves, a completion to its prompt and itself.  The result is that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 ATTENTION = "sdpa_packed"
 """Our attention function among those of transformers: ``sdpa`` unless a packing is given."""
@@ -196,14 +199,21 @@ def attend(
     return torch.cat(out).index_select(0, packed.back).view(1, -1, heads, width), None
 
 
-def heads_per_key(model: nn.Module) -> int:
+def embedding_weight(model: PreTrainedModel) -> Tensor:
+    """[V, d] of the input embedding."""
+    weight = model.get_input_embeddings().weight
+    assert isinstance(weight, Tensor)
+    return weight
+
+
+def heads_per_key(model: PreTrainedModel) -> int:
     """Query heads per key head of a model."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_attention_heads", 1)
     return heads // (getattr(config, "num_key_value_heads", None) or heads)
 
 
-def use_packing(model: nn.Module) -> None:
+def use_packing(model: PreTrainedModel) -> None:
     """Make :func:`attend` the attention of a model."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
@@ -233,7 +243,7 @@ def packed_states(base: nn.Module, packed: Packed) -> Tensor:
 
 
 @torch.no_grad()
-def can_pack(model: nn.Module) -> bool:
+def can_pack(model: PreTrainedModel) -> bool:
     """Whether packed rows give what separate rows give: tried on two completions of one prompt and one of another.
 
     Sets the model's attention to ours if so.  Models with windowed or linear attention are left out by their
@@ -248,7 +258,7 @@ def can_pack(model: nn.Module) -> bool:
         return True  # a copy of a model that was tried
     if getattr(config, "_attn_implementation", None) != "sdpa":
         return False
-    weight = model.get_input_embeddings().weight
+    weight = embedding_weight(model)
     if weight.is_meta:
         return False
     prompt = torch.tensor([[0, 1, 2], [2, 0, 1], [0, 1, 2]], device=weight.device)

@@ -191,6 +191,7 @@ class HFPolicy(nn.Module, Component):
         if self.adapter is not None:
             self._peft = peft.PeftModel.from_pretrained(model, self.adapter, is_trainable=True)
         else:
+            assert self.lora is not None
             try:
                 self._peft = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **self.lora))
             except (TypeError, ValueError) as e:
@@ -295,7 +296,9 @@ class HFPolicy(nn.Module, Component):
 
     def generate(self, prompts: Sequence[Sequence[int]], **options: Any) -> Drawn:
         """Completions of token-id prompts; see :func:`lit_group_rl.generation.generate`."""
-        return generate(self.model, prompts, eos_ids=self.eos_ids, pad_id=self.pad_id, max_rows=self.decode_rows, **options)
+        return generate(
+            self.model, prompts, eos_ids=self.eos_ids, pad_id=self.pad_id, max_rows=self.decode_rows, **options
+        )
 
     def score(self, batch: RolloutBatch, *, entropy: bool = False, hidden: bool = False) -> TokenScores:
         """Log-probs of the batch's completions under the policy, at the batch's temperature."""
@@ -307,7 +310,8 @@ class HFPolicy(nn.Module, Component):
         """Log-probs under the frozen reference.  [B, T]"""
         if self.reference is not None:
             return _score(self.reference, batch, False, False).logp
-        assert self._peft is not None and self.net is not None
+        assert self._peft is not None
+        assert self.net is not None
         with self._peft.disable_adapter():
             return _score(self.net, batch, False, False).logp
 
@@ -328,6 +332,7 @@ class HFPolicy(nn.Module, Component):
         self.tokenizer.save_pretrained(folder)
 
     def checks(self, recipe: Recipe) -> Iterable[Problem]:
+        """A warning where code of the model will be run."""
         if self.trust_remote_code:
             yield Problem(
                 "model.policy.trust_remote_code",

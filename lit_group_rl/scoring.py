@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from lit_group_rl.functional.logprobs import head_logprobs, logprobs_from_logits
-from lit_group_rl.packing import can_pack, heads_per_key, keep_attention_out_of_compile, pack, packed_states
+from lit_group_rl.packing import (
+    can_pack,
+    embedding_weight,
+    heads_per_key,
+    keep_attention_out_of_compile,
+    pack,
+    packed_states,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,7 @@ class CausalNet(nn.Module):
     product (soft caps, scaling), or whose attention takes no mask of ours, go the plain way.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
         self.simple_head = _head_is_linear(model)
@@ -80,7 +90,7 @@ class CausalNet(nn.Module):
         return TokenScores(
             _scatter(logp, completion_mask),
             None if ent is None else _scatter(ent, completion_mask),
-            states[at] if hidden else None,
+            states[at] if hidden and states is not None else None,
         )
 
     def _states(
@@ -93,7 +103,7 @@ class CausalNet(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Last states [N, d] and which of them predicts each completion token [B, T]."""
         if self.can_pack:
-            dtype = self.model.get_input_embeddings().weight.dtype
+            dtype = embedding_weight(self.model).dtype
             packed = pack(
                 prompt_ids, prompt_mask, completion_ids, completion_mask, group_ids, dtype, heads_per_key(self.model)
             )
@@ -121,7 +131,7 @@ def _scatter(values: Tensor, mask: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _head_is_linear(model: nn.Module) -> bool:
+def _head_is_linear(model: PreTrainedModel) -> bool:
     """Whether the model's logits are its head's output and nothing more, applied to the base model's last state.
 
     Found by putting a probe in place of the head's output: caps and scales behind the head would change it.

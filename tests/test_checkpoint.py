@@ -313,7 +313,7 @@ def test_weights_are_plain_safetensors(run):
 
 def test_a_finished_run_says_so_and_does_nothing(run, caplog):
     with caplog.at_level(logging.INFO):
-        module, log = fit(steps=3, resume_from=run, callbacks=[CheckpointCallback(str(run), every=1)])
+        _, log = fit(steps=3, resume_from=run, callbacks=[CheckpointCallback(str(run), every=1)])
     assert "already complete: 3 of 3 RL steps" in caplog.text
     assert not log
 

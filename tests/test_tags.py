@@ -49,7 +49,6 @@ def test_every_definition_is_one_sentence():
         ("time/annotate", "time/STAGE"),
         ("loss/kl", "loss/kl"),
         ("loss/kl_to_teacher", "loss/NAME"),
-        ("weight/covariance_mean", "weight/NAME_mean"),
         ("eval/heldout/accuracy", "eval/SET/accuracy"),
         ("eval/heldout/pass_at_16", "eval/SET/pass_at_K"),
     ],

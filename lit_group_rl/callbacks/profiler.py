@@ -37,7 +37,7 @@ class Profile(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Begin if the step that starts is to be recorded."""
-        if pl_module.rl_step + 1 in self.steps and trainer.is_global_zero:
+        if getattr(pl_module, "rl_step", 0) + 1 in self.steps and trainer.is_global_zero:
             activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
             self._running = profile(activities=activities, record_shapes=self.shapes)
             self._running.__enter__()

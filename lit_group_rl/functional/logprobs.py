@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -34,7 +36,16 @@ class _TiledHead(torch.autograd.Function):
     """logits = (hidden @ weight.T + bias) / temperature, a tile of the vocabulary at a time, forward and backward."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, ids, temperature, entropy, elements):
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        ids: Tensor,
+        temperature: float,
+        entropy: bool,
+        elements: int,
+    ) -> tuple[Tensor, Tensor]:
         n = len(ids)
         highest = hidden.new_full((n,), float("-inf"), dtype=torch.float32)
         total = hidden.new_zeros(n, dtype=torch.float32)  # sum of exp(logit - highest)
@@ -66,7 +77,7 @@ class _TiledHead(torch.autograd.Function):
         return chosen / temperature - log_total, ent
 
     @staticmethod
-    def backward(ctx, grad_logp, grad_entropy):
+    def backward(ctx: Any, grad_logp: Tensor, grad_entropy: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, ids, log_total, ent = ctx.saved_tensors
         temperature, entropy, elements = ctx.settings
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
@@ -86,18 +97,18 @@ class _TiledHead(torch.autograd.Function):
             else:
                 grad = tile.exp_().mul_(-scale[tokens, None])
             grad = grad.to(hidden.dtype)
-            if need_hidden:
+            if grad_hidden is not None:
                 grad_hidden[tokens] += grad @ part
-            if need_weight:
+            if grad_weight is not None:
                 grad_weight[words] += grad.T @ hidden[tokens]
-            if need_bias:
+            if grad_bias is not None:
                 grad_bias[words] += grad.sum(0)
         # the chosen tokens' part
-        if need_hidden:
+        if grad_hidden is not None:
             grad_hidden += scale[:, None] * weight[ids]
-        if need_weight:
+        if grad_weight is not None:
             grad_weight.index_add_(0, ids, (scale[:, None] * hidden).float())
-        if need_bias:
+        if grad_bias is not None:
             grad_bias.index_add_(0, ids, scale.float())
         return (
             None if grad_hidden is None else grad_hidden.to(hidden.dtype),
@@ -142,8 +153,8 @@ def head_logprobs(
     """Log-prob of ``ids`` and entropy in nats under softmax((hidden @ weight.T + bias) / temperature).
 
     ``hidden`` [N, d], ``weight`` [V, d], ``bias`` [V] or None, ``ids`` [N] -> ([N], [N] or None) float32.
-    Beyond ``PLAIN_ELEMENTS`` logits they are computed in tiles, and again in the backward; ``elements`` sets both sizes.
-    Gradients flow to hidden, weight and bias.  Raises ValueError for a temperature that is not positive.
+    Beyond ``PLAIN_ELEMENTS`` logits they are computed in tiles, and again in the backward; ``elements`` sets both
+    sizes.  Gradients flow to hidden, weight and bias.  Raises ValueError for a temperature that is not positive.
     """
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0 to score tokens, got {temperature}")
@@ -151,5 +162,6 @@ def head_logprobs(
     if hidden.shape[0] * weight.shape[0] <= (PLAIN_ELEMENTS * factor if elements is None else elements):
         return logprobs_from_logits(_logits(hidden, weight, bias, temperature), ids, entropy=entropy)
     tile = TILE_ELEMENTS * factor if elements is None else elements
-    logp, ent = _TiledHead.apply(hidden, weight, bias, ids, temperature, entropy, tile)
+    arguments = hidden, weight, bias, ids, temperature, entropy, tile
+    logp, ent = _TiledHead.apply(*arguments)  # type: ignore[no-untyped-call]
     return logp, ent if entropy else None
