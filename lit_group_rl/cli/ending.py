@@ -67,7 +67,7 @@ def _first(folder: Path) -> dict[str, Any]:
     return min(fresh, key=lambda t: (t["echo"], t["when"]))
 
 
-def _outlast_parent(seconds: float = 5.0) -> None:
+def _outlast_parent(seconds: float = 20.0) -> None:
     """The first process kills itself as soon as one that it started has ended with an error: let it speak first."""
     parent, end = os.getppid(), time.monotonic() + seconds
     if "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ:
