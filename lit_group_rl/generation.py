@@ -10,52 +10,13 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lit_group_rl.functional.rng import normals, seed_of, uniforms
-from lit_group_rl.functional.sampling import choose
+from lit_group_rl.drawn import Drawn, Law, Rows
 from lit_group_rl.pulse import PULSE
-
-BLOCK = 64
-"""Random numbers are made for this many tokens at a time."""
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Completions of B rows, right-padded."""
-
-    ids: Tensor
-    """[B, T] the end token included."""
-    mask: Tensor
-    """[B, T] True = drawn token."""
-    logp: Tensor
-    """[B, T] under the distribution the token was drawn from; 0 off the mask."""
-    entropy: Tensor
-    """[B, T] of that distribution, nats; 0 off the mask."""
-    truncated: Tensor
-    """[B] True = the limit came before an end token."""
-    exact: bool
-    """The log-probs are those a scoring forward would give (float32 weights, no autocast, no truncation)."""
-
-
-@dataclass(frozen=True)
-class Law:
-    """How tokens are drawn from logits."""
-
-    temperature: float
-    """0 = the likeliest token, its log-prob at temperature 1."""
-    top_p: float = 1.0
-    top_k: int = 0
-    logit_noise: float = 0.0
-
-    @property
-    def greedy(self) -> bool:
-        """Nothing is drawn."""
-        return self.temperature == 0
 
 
 @torch.no_grad()
@@ -99,66 +60,6 @@ def generate(
         model.train(was_training)
     exact = weight.dtype == torch.float32 and not torch.is_autocast_enabled(weight.device.type) and not law.greedy
     return rows.drawn(exact and top_p >= 1 and top_k == 0 and logit_noise == 0)
-
-
-class Rows:
-    """All rows of a call: what was drawn, and how to draw on."""
-
-    def __init__(
-        self,
-        count: int,
-        keys: Sequence[int],
-        max_new_tokens: int,
-        eos_ids: Sequence[int],
-        pad_id: int,
-        law: Law,
-        device: torch.device,
-    ) -> None:
-        self.law, self.keys, self.limit, self.pad_id = law, list(keys), max_new_tokens, pad_id
-        self.stop = torch.tensor(sorted(eos_ids), dtype=torch.long, device=device)
-        self.ids = torch.full((count, max_new_tokens), pad_id, dtype=torch.long, device=device)
-        self.logp = torch.zeros((count, max_new_tokens), device=device)
-        self.entropy = torch.zeros((count, max_new_tokens), device=device)
-        self.length = torch.zeros(count, dtype=torch.long, device=device)
-        self.ended = torch.zeros(count, dtype=torch.bool, device=device)
-        self._uniforms = torch.empty(count, 0 if law.greedy else BLOCK, dtype=torch.float64, device=device)
-
-    def shift(self, at: Sequence[int], size: int) -> Tensor | None:
-        """[n, V] noise on the logits of rows ``at``."""
-        if not self.law.logit_noise or self.law.greedy:
-            return None
-        noise = normals([seed_of(self.keys[i], "logits") for i in at], size).float()
-        return (self.law.logit_noise * noise).to(self.ids.device)
-
-    def take(self, at: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Choose the next token of rows ``at`` [n] from logits [n, V], which it overwrites: (tokens, row is over)."""
-        uniform = None
-        t = self.length[at]
-        if not self.law.greedy:
-            fresh = at[t % BLOCK == 0]
-            if len(fresh):
-                self._draw(fresh)
-            uniform = self._uniforms[at, t % BLOCK]
-        law = self.law
-        token, logp, entropy = choose(logits, uniform, temperature=law.temperature, top_p=law.top_p, top_k=law.top_k)
-        self.ids[at, t], self.logp[at, t], self.entropy[at, t] = token, logp, entropy
-        ended = torch.isin(token, self.stop)
-        self.ended[at], self.length[at] = ended, t + 1
-        return token, ended | (t + 1 >= self.limit)
-
-    def _draw(self, fresh: Tensor) -> None:
-        starts = self.length[fresh].tolist()
-        for start in set(starts):
-            some = [r for r, s in zip(fresh.tolist(), starts, strict=True) if s == start]
-            self._uniforms[some] = uniforms([self.keys[r] for r in some], start, BLOCK).to(self._uniforms)
-
-    def drawn(self, exact: bool) -> Drawn:
-        """The result, cut to the longest row."""
-        longest = max(1, int(self.length.max()))
-        mask = torch.arange(longest, device=self.ids.device)[None] < self.length[:, None]
-        cut = (x[:, :longest] for x in (self.ids, self.logp, self.entropy))
-        ids, logp, entropy = cut
-        return Drawn(ids, mask, logp, entropy, ~self.ended, exact)
 
 
 def _cache_argument(model: nn.Module) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import LogitsProcessor, LogitsProcessorList
 
 if TYPE_CHECKING:
-    from lit_group_rl.generation import Rows
+    from lit_group_rl.drawn import Rows
 
 
 class _Chooser(LogitsProcessor):
