@@ -16,7 +16,17 @@ SLOTS = {
 LAYERS = [
     {"functional", "metric_bag"},
     {"types", "tags", "pulse"},
-    {"schedules", "batching", "cache", "packing", "llama_step", "generation", "slow_generation", "scoring"},
+    {
+        "schedules",
+        "batching",
+        "cache",
+        "packing",
+        "drawn",
+        "llama_step",
+        "generation",
+        "slow_generation",
+        "scoring",
+    },
     SLOTS,
     {"everything else"},
     {"cli"},
