@@ -10,18 +10,22 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lit_group_rl.drawn import Drawn, Law, Rows
+from lit_group_rl.packing import embedding_weight
 from lit_group_rl.pulse import PULSE
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @torch.no_grad()
 def generate(
-    model: nn.Module,
+    model: PreTrainedModel,
     prompts: Sequence[Sequence[int]],
     *,
     copies: int,
@@ -50,7 +54,7 @@ def generate(
     model.eval()
     try:
         if can_decode(model):
-            step = model._lit_group_rl_step(model)
+            step = vars(model)["_lit_group_rl_step"](model)
             _decode(model, step, prompts, copies, rows, max(1, max_rows // copies) * copies)
         else:
             from lit_group_rl.slow_generation import by_own_generate
@@ -62,12 +66,12 @@ def generate(
     return rows.drawn(exact and top_p >= 1 and top_k == 0 and logit_noise == 0)
 
 
-def _cache_argument(model: nn.Module) -> str:
+def _cache_argument(model: PreTrainedModel) -> str:
     """transformers renamed ``past_key_values`` to ``cache``."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
-def _prefill(model: nn.Module, prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Any, Tensor]:
+def _prefill(model: PreTrainedModel, prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Any, Tensor]:
     """(cache of left-padded prompts, logits [P, V] of their last tokens)."""
     from transformers import DynamicCache
 
@@ -90,14 +94,14 @@ def _prefill(model: nn.Module, prompts: Sequence[Sequence[int]], pad_id: int) ->
 class _Masks:
     """Additive masks [n, 1, 1, W] for one new token per row, in the form the model takes."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         config = model.config.get_text_config()
         kinds = set(getattr(config, "layer_types", None) or ())
         used = getattr(config, "use_sliding_window", True) or "sliding_attention" in kinds
         self.window = getattr(config, "sliding_window", None) if used else None
         self.by_kind = "sliding_attention" in kinds
         self.only_window = self.window is not None and not kinds
-        self.dtype = model.get_input_embeddings().weight.dtype
+        self.dtype = embedding_weight(model).dtype
 
     def __call__(self, length: Tensor, longest: int) -> Any:
         """A row of ``length`` tokens sees these and its new one."""
@@ -115,7 +119,7 @@ class _Masks:
 class _ModelStep:
     """Logits of one new token per row, by the model's own forward."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         self.model, self.cache_name = model, _cache_argument(model)
 
     def __call__(self, token: Tensor, length: Tensor, mask: Any, cache: Any) -> Tensor:
@@ -134,7 +138,7 @@ Step = Callable[[Tensor, Tensor, Any, Any], Tensor]
 
 
 def _decode(
-    model: nn.Module, step: Step, prompts: Sequence[Sequence[int]], copies: int, rows: Rows, slots: int
+    model: PreTrainedModel, step: Step, prompts: Sequence[Sequence[int]], copies: int, rows: Rows, slots: int
 ) -> None:
     """Fill ``rows``, at most ``slots`` of them at a time (a multiple of ``copies``)."""
     from lit_group_rl.cache import STEP, RowCache
@@ -200,22 +204,23 @@ def _close_gaps(over: Tensor) -> Tensor:
     return order
 
 
-def can_decode(model: nn.Module) -> bool:
+def can_decode(model: PreTrainedModel) -> bool:
     """Whether :func:`_decode` serves the model: known from its configuration, and tried once on two short prompts."""
     if not hasattr(model, "config"):
         return False
-    if "_lit_group_rl_step" not in vars(model):
-        model._lit_group_rl_step = _find_step(model)
-        if model._lit_group_rl_step is None:
+    known = vars(model)
+    if "_lit_group_rl_step" not in known:
+        known["_lit_group_rl_step"] = _find_step(model)
+        if known["_lit_group_rl_step"] is None:
             warnings.warn(
                 f"{type(model).__name__} keeps no plain key-value cache, so its completions are drawn by the slower "
                 "generate of transformers; the result is the same",
                 stacklevel=3,
             )
-    return model._lit_group_rl_step is not None
+    return known["_lit_group_rl_step"] is not None
 
 
-def _find_step(model: nn.Module) -> type | None:
+def _find_step(model: PreTrainedModel) -> type | None:
     from lit_group_rl.llama_step import LlamaStep
 
     kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
@@ -226,7 +231,7 @@ def _find_step(model: nn.Module) -> type | None:
     return _ModelStep if _works(model, _ModelStep) else None
 
 
-def _works(model: nn.Module, step: type) -> bool:
+def _works(model: PreTrainedModel, step: type) -> bool:
     prompts = [[0, 1, 2], [1]]
     device = next(model.parameters()).device
     rows = Rows(2, [0, 0], 3, (), 0, Law(0.0), device)

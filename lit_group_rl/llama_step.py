@@ -6,13 +6,16 @@ type; whether the step gives what the model gives is tried before it is used (``
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import rms_norm, scaled_dot_product_attention
 
 from lit_group_rl.cache import RowCache
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 MODEL_TYPES = {"llama", "mistral", "qwen2", "qwen3"}
 
@@ -20,13 +23,14 @@ MODEL_TYPES = {"llama", "mistral", "qwen2", "qwen3"}
 class LlamaStep:
     """Logits of one new token per row."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.base, self.head = model.base_model, model.get_output_embeddings()
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.base = cast(Any, model.base_model)
+        self.head = model.get_output_embeddings()
         config = self.base.config
         self.kinds = getattr(config, "layer_types", None) or ["full_attention"] * len(self.base.layers)
 
     @staticmethod
-    def fits(model: nn.Module) -> bool:
+    def fits(model: PreTrainedModel) -> bool:
         """Whether the model is of the shape."""
         return getattr(model.config, "model_type", "") in MODEL_TYPES and model.base_model is not model
 
@@ -60,5 +64,5 @@ class LlamaStep:
         return self.head(_norm(base.norm, x))
 
 
-def _norm(norm: nn.Module, x: Tensor) -> Tensor:
+def _norm(norm: Any, x: Tensor) -> Tensor:
     return rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from lit_group_rl.generation import Drawn, generate
+from lit_group_rl.drawn import Drawn
+from lit_group_rl.generation import generate
 from lit_group_rl.scoring import CausalNet, TokenScores
 from lit_group_rl.types import Component, Problem, Prompt, Recipe, RecipeError, RolloutBatch
 

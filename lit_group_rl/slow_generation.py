@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from lit_group_rl.drawn import Rows
 
 
@@ -34,7 +36,9 @@ class _Chooser(LogitsProcessor):
         return torch.full_like(scores, float("-inf")).scatter_(1, chosen[:, None], 0.0)
 
 
-def by_own_generate(model: nn.Module, prompts: Sequence[Sequence[int]], copies: int, rows: Rows, max_rows: int) -> None:
+def by_own_generate(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], copies: int, rows: Rows, max_rows: int
+) -> None:
     """Fill ``rows``.  Prompts of equal length go together, as states that run on may not skip padding."""
     device = rows.ids.device
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
@@ -44,7 +48,7 @@ def by_own_generate(model: nn.Module, prompts: Sequence[Sequence[int]], copies: 
         order = [i for i in order if i not in some]
         at = torch.tensor([i * copies + j for i in some for j in range(copies)], device=device)
         ids = torch.tensor([list(prompts[i]) for i in some for _ in range(copies)], device=device)
-        model.generate(
+        model.generate(  # type: ignore[operator]  # of a mixin
             ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,

@@ -2,6 +2,7 @@
 
 import itertools
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -27,7 +28,9 @@ from transformers import (
 from lit_group_rl.functional.rng import seeded
 from lit_group_rl.generation import _ModelStep, can_decode, generate
 from lit_group_rl.llama_step import LlamaStep
+from lit_group_rl.samplers.batch import build_batch
 from lit_group_rl.scoring import CausalNet
+from lit_group_rl.types import Prompt, RolloutBatch
 
 SMALL = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 SMALL |= {
@@ -258,3 +261,31 @@ def test_a_model_without_key_value_cache_draws_by_its_own_generate_and_says_so_o
         logits = net(torch.cat([torch.tensor(prompt), ids])[None]).logits[0, len(prompt) - 1 : -1] / 0.7
         expected = logits.log_softmax(-1).gather(-1, ids[:, None]).squeeze(-1)
         torch.testing.assert_close(sampled.logp[row][sampled.mask[row]], expected, atol=1e-5, rtol=0)
+
+
+def test_the_mask_is_of_positions_not_of_end_tokens():
+    """Known fault B08: a row without an end token is not continued by its padding, whatever it is put beside."""
+    net = scripted([4, 5, 6, 7, 8, 9], [11, 12, 2])
+
+    def batch_of(prompts, limit):
+        drawn = run(net, prompts, max_new_tokens=limit, eos_ids=[2], temperature=0.0)
+        rows = torch.arange(len(prompts))
+        return build_batch(
+            SimpleNamespace(pad_id=0, decode=lambda rows: [""] * len(rows)),
+            prompts=[Prompt("")] * len(prompts),
+            prompt_ids=prompts,
+            completion_ids=drawn.ids,
+            completion_mask=drawn.mask,
+            truncated=drawn.truncated,
+            behaviour_logp=drawn.logp,
+            group_ids=rows,
+            members=rows * 0,
+            temperature=1.0,
+            exact_logp=True,
+        )
+
+    both = RolloutBatch.cat([batch_of([[4]], 3), batch_of([[4], [11]], 5)])
+    assert both.completion_ids.tolist() == [[5, 6, 7, 0, 0], [5, 6, 7, 8, 9], [12, 2, 0, 0, 0]]
+    assert both.completion_mask.long().tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]
+    assert torch.equal(both.mask, both.completion_mask)
+    assert both.truncated.tolist() == [True, True, False]

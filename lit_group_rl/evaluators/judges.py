@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from lit_group_rl.functional.rng import seeded
 from lit_group_rl.generation import generate
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def left_padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -98,7 +101,7 @@ def pooled_states(body: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
 
 
 def critiques_of(
-    writer: nn.Module, rows: Sequence[Sequence[int]], policy: Any, max_new_tokens: int
+    writer: PreTrainedModel, rows: Sequence[Sequence[int]], policy: Any, max_new_tokens: int
 ) -> list[tuple[int, ...]]:
     """Each row followed by what the writer says about it, greedily.  ``policy`` gives the special tokens."""
     drawn = generate(
