@@ -10,6 +10,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
+
 from lit_group_rl.cli.refusal import Refusal, shown
 from lit_group_rl.rewards.runner import RewardBroken
 from lit_group_rl.signals import PeerFailed
@@ -68,9 +70,14 @@ def _first(folder: Path) -> dict[str, Any]:
 
 
 def _outlast_parent(seconds: float = 20.0) -> None:
-    """The first process kills itself as soon as one that it started has ended with an error: let it speak first."""
+    """The first process kills itself as soon as one that it started has ended with an error: let it speak first.
+
+    It hears of the failure when the connection is closed.
+    """
     parent, end = os.getppid(), time.monotonic() + seconds
-    if "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ:
+    external = "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ
+    if external or not dist.is_initialized() or dist.get_backend() != "gloo":
         return
+    dist.destroy_process_group()
     while os.getppid() == parent and time.monotonic() < end:
         time.sleep(0.1)

@@ -82,10 +82,10 @@ def saving(folder: Path) -> bool:
         return False
 
 
-def interrupt(pid: int, folder: Path, rng: random.Random, in_save: float) -> tuple[bool, bool]:
+def interrupt(pid: int, folder: Path, rng: random.Random, in_save: float, within: float) -> tuple[bool, bool]:
     """Kill it at a random moment; whether it was alive until then, and whether it was saving."""
     targeted = rng.random() < in_save
-    moment = time.monotonic() + (GIVE_UP if targeted else rng.uniform(0.1, 5.0))
+    moment = time.monotonic() + (GIVE_UP if targeted else rng.uniform(0.0, within))
     while time.monotonic() < moment:
         if (code := ended(pid)) is not None:
             assert code == 0, f"a life ended with {code}"
@@ -126,7 +126,9 @@ def harness(kills: int, in_save: float, seed: int, root: Path) -> Tally:
     import lit_group_rl.cli.lightning_cli  # noqa: F401  the children have it
 
     rng, tally = random.Random(seed), Tally()
+    began = time.monotonic()
     assert os.waitstatus_to_exitcode(os.waitpid(life(root, "unbroken"), 0)[1]) == 0
+    whole = time.monotonic() - began
     number = 0
     while tally.kills < kills:
         number += 1
@@ -136,7 +138,7 @@ def harness(kills: int, in_save: float, seed: int, root: Path) -> Tally:
             if tally.kills >= kills:
                 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
                 break
-            killed, was_saving = interrupt(pid, folder, rng, in_save)
+            killed, was_saving = interrupt(pid, folder, rng, in_save, whole)
             if not killed:
                 break
             tally.kills, tally.while_saving = tally.kills + 1, tally.while_saving + was_saving
