@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 EXTRAS ?= test
 TRL_VENV ?= .venv-trl
 
-.PHONY: install demo test fast parity results bench lint clean
+.PHONY: install demo test fast faults kill parity results bench lint clean
 
 install: $(VENV)/.installed
 
@@ -41,6 +41,15 @@ results: install
 # both sides of the comparison with TRL, interleaved, about an hour; writes docs/performance.md and its picture
 bench: install $(TRL_VENV)/.installed
 	$(BIN)/python -m benchmarks.run --trl-python $(TRL_VENV)/bin/python
+
+# every fault that needs no accelerator; then SIGTERM at 50 random moments
+faults: install
+	$(BIN)/python -m pytest tests/test_checkpoint.py tests/test_numbers.py tests/test_resume.py tests/faults tests/distributed
+	$(BIN)/python -m tests.faults.kill --politely --kills 50
+
+# SIGKILL at random moments, a quarter of them while a checkpoint is being written
+kill: install
+	$(BIN)/python -m tests.faults.kill --kills $(or $(KILLS),200)
 
 lint: install
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints/ci.txt -e ".[dev]"

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from lit_group_rl import checkpoint
 from lit_group_rl.callbacks.watchdog import HUNG
@@ -51,7 +53,12 @@ def test_one_signal_stops_both_processes_and_the_run_goes_on_on_one(tmp_path: Pa
         time.sleep(2)
         assert run.left() == []
     folder = tmp_path / "grpo" / "0001"
-    assert checkpoint.newest(folder).state["rl_step"] == 2
+    kept = checkpoint.newest(folder)
+    assert kept.state["rl_step"] == 2
+    out = checkpoint.export(folder, tmp_path / "exported", "last")
+    exported = AutoModelForCausalLM.from_pretrained(out).state_dict()
+    for name, value in exported.items():  # a sharded run leaves whole weights
+        assert torch.equal(value, kept.weights[f"policy.model.{name}"]), name
     with Run(*QUICK, "--steps=4", f"--run_root={tmp_path}", f"--resume={folder}") as run:
         assert run.end() == 0, run.output
     assert sorted(rows(folder)) == [0, 1, 2, 3, 4]
