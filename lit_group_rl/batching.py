@@ -53,17 +53,25 @@ def microbatches(
     if whole_groups or not shared_prompts:
         units.sort(key=lambda rows: -max(prompt[r] + own[r] for r in rows))
 
-    def cost(rows: list[int]) -> int:
-        if shared_prompts:
-            return sum(own[r] for r in rows) + sum({group[r]: prompt[r] for r in rows}.values())
-        return len(rows) * max(prompt[r] + own[r] for r in rows)
-
     packs: list[list[int]] = []
+    seen: set[int] = set()  # groups whose prompt the present pack holds
+    cost = longest = 0
     for rows in units:
-        if packs and cost(packs[-1] + rows) <= max_tokens:
+        length = max(prompt[r] + own[r] for r in rows)
+        if shared_prompts:
+            fresh = {group[r]: prompt[r] for r in rows}
+            alone = sum(own[r] for r in rows) + sum(fresh.values())
+            grown = cost + alone - sum(tokens for g, tokens in fresh.items() if g in seen)
+        else:
+            fresh = {}
+            alone = len(rows) * length
+            grown = (len(packs[-1]) + len(rows)) * max(longest, length) if packs else alone
+        if packs and grown <= max_tokens:
             packs[-1] += rows
+            cost, longest, seen = grown, max(longest, length), seen | fresh.keys()
         else:
             packs.append(list(rows))
+            cost, longest, seen = alone, length, set(fresh)
     most = int(all_max(torch.tensor(len(packs), device=device)))
     packs += [[]] * (most - len(packs))
     return [torch.tensor(sorted(pack), dtype=torch.long, device=device) for pack in packs]

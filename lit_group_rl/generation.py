@@ -145,6 +145,7 @@ def _decode(
 
     device = rows.ids.device
     masks = _Masks(model)
+    grow = min(STEP, rows.limit)  # what is made is filled with zeros, so not more than needed
     cache: RowCache | None = None
     waiting = 0  # the next prompt
     at = token = length = torch.empty(0, dtype=torch.long, device=device)  # of the live rows
@@ -157,7 +158,7 @@ def _decode(
             new = torch.arange(waiting * copies, (waiting + len(some)) * copies, device=device)
             before, logits = _prefill(model, some, rows.pad_id)
             longest = max(len(p) for p in some)
-            need = max(int(length.max()) if len(length) else 0, longest) + STEP
+            need = max(int(length.max()) if len(length) else 0, longest) + grow
             total = min(slots, len(at) + (len(prompts) - waiting) * copies)
             if cache is None:
                 cache = RowCache(before, total, need)
@@ -180,7 +181,7 @@ def _decode(
             longest = int(length.max())
             if longest + 1 > cache.width:
                 left = (len(prompts) - waiting) * copies
-                cache.resize(min(slots, len(at) + left), longest + STEP, len(at))
+                cache.resize(min(slots, len(at) + left), longest + grow, len(at))
             cache.expect(length, longest)
             logits = step(token, length, masks(length, longest), cache)
             token, over = rows.take(at, logits if shift is None else logits.float() + shift)
