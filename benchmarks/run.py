@@ -100,7 +100,7 @@ def main(argv: list[str] | None = None) -> None:
         before, _, rest = page.read_text().partition("<!-- table -->\n")
         _, _, after = rest.partition("<!-- end of table -->")
         page.write_text(f"{before}<!-- table -->\n{text}\n<!-- end of table -->{after}")
-    curves_png(lines, DOCS / "performance.png")
+    curves_png(lines, DOCS / "img" / "performance.png")
 
 
 if __name__ == "__main__":
