@@ -18,6 +18,7 @@ from lit_group_rl import checkpoint
 from lit_group_rl.aux_losses import KL
 from lit_group_rl.callbacks.checkpoint import CannotSave, CheckpointCallback
 from lit_group_rl.evaluation import HeldOut
+from lit_group_rl.rewards.runner import RewardBroken
 from lit_group_rl.tiny import CharPolicy
 from lit_group_rl.types import RecipeError
 from tests.tiny_runs import Digits, digest, fit
@@ -309,6 +310,16 @@ def test_weights_are_plain_safetensors(run):
 
 
 # ---- ends
+
+
+def test_a_run_that_a_broken_reward_ends_keeps_its_last_step(tmp_path):
+    class Broken(Digits):
+        def score(self, samples):
+            raise KeyError("the verifier is gone")
+
+    with pytest.raises(RewardBroken):
+        fit(steps=9, rewards={"broken": Broken()}, callbacks=[CheckpointCallback(str(tmp_path), every=100)])
+    assert checkpoint.newest(tmp_path).state["rl_step"] == 2
 
 
 def test_a_finished_run_says_so_and_does_nothing(run, caplog):

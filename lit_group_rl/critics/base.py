@@ -33,7 +33,10 @@ class AuxiliaryModel(nn.Module, Component):  # in the other order FSDP2 cannot a
 
     @abstractmethod
     def annotate(self, batch: RolloutBatch, policy: HFPolicy) -> None:
-        """After sampling, without gradient: fill ``values``, or leave soft rewards in ``features``."""
+        """After sampling, without gradient: fill ``values``, or leave soft rewards in ``features``.
+
+        A step that is broken off calls it again when the run goes on: what it does to weights must count once.
+        """
 
     @abstractmethod
     def loss(self, ctx: LossContext, policy: HFPolicy) -> Tensor:
