@@ -33,8 +33,9 @@ def microbatches(
 ) -> list[Tensor]:
     """Row indices packed under ``max_tokens`` tokens, longest first; at least one row (or group) each.
 
-    With ``shared_prompts`` a prompt counts once for its rows, which then stay together, and nothing is padded;
-    otherwise every row counts as long as the longest.  Every process gets the same number of micro-batches: empty ones
+    With ``shared_prompts`` a prompt counts once for its rows, which then stay together, and nothing is padded; a prompt
+    of more than half ``max_tokens`` takes as many tokens of completions again.  Otherwise every row counts as long as
+    the longest.  Every process gets the same number of micro-batches: empty ones
     are added, as sharded forwards must come in step.
     """
     device = batch.mask.device
@@ -66,7 +67,9 @@ def microbatches(
             fresh = {}
             alone = len(rows) * length
             grown = (len(packs[-1]) + len(rows)) * max(longest, length) if packs else alone
-        if packs and grown <= max_tokens:
+        # half a micro-batch at most is a prompt that another one has too
+        limit = max(max_tokens, 2 * max(fresh.values(), default=0))
+        if packs and grown <= limit:
             packs[-1] += rows
             cost, longest, seen = grown, max(longest, length), seen | fresh.keys()
         else:

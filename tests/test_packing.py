@@ -1,9 +1,12 @@
 """Packed rows: their layout, and what a completion may see."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from lit_group_rl.batching import microbatches
 from lit_group_rl.functional.rng import seeded
 from lit_group_rl.packing import can_pack, pack, packed_states
 
@@ -47,6 +50,28 @@ def test_completions_of_similar_length_attend_in_one_call():
 def test_without_groups_every_row_has_its_own_prompt():
     packed = pack(PROMPTS, PROMPTS > 0, ANSWERS, ANSWERS > 0, None, torch.float32)
     assert packed.input_ids.tolist() == [[7, 8, 9, 6, 5, 7, 8, 1, 2, 4]]
+
+
+def rollout(prompt, own):
+    """Two groups of rows with prompts of equal length and completions of the given lengths."""
+    prompt_mask = torch.ones(2 * len(own), prompt, dtype=torch.bool)
+    lengths, groups = torch.tensor(own + own), torch.arange(2).repeat_interleave(len(own))
+    return SimpleNamespace(prompt_mask=prompt_mask, lengths=lengths, group_ids=groups, mask=prompt_mask)
+
+
+def test_a_prompt_counts_once_in_a_micro_batch():
+    """Prompt 4, completions 3, 2, 1: 4 + 3 + 2 + 1 = 10 tokens a group."""
+    batch = rollout(4, [3, 2, 1])
+    packs = [p.tolist() for p in microbatches(batch, 10, whole_groups=False, shared_prompts=True)]
+    assert packs == [[0, 1, 2], [3, 4, 5]]
+    packs = [p.tolist() for p in microbatches(batch, 20, whole_groups=False, shared_prompts=True)]
+    assert packs == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_a_prompt_longer_than_a_micro_batch_is_not_repeated_for_every_row():
+    """Prompt 20, budget 10: 20 + 8 + 8 = 36 <= 2 * 20, and a third completion would make 44."""
+    packs = [p.tolist() for p in microbatches(rollout(20, [8, 8, 8]), 10, whole_groups=False, shared_prompts=True)]
+    assert packs == [[0, 1], [2], [3, 4], [5]]
 
 
 @pytest.fixture
