@@ -41,8 +41,8 @@ def failed_together(error: Exception, folder: Path, rank: int) -> int:
             time.sleep(PATIENCE)  # it prints its traceback
         place = shown(folder / FOLDER / f"rank_{first['rank']}.json")
         print(f"stopped: process {first['rank']} failed: {first['line']} ({place})", file=sys.stderr, flush=True)
-    else:
-        _outlast_parent()
+    elif _heard_by_leaving():
+        return 0
     return int(first["code"])
 
 
@@ -69,15 +69,11 @@ def _first(folder: Path) -> dict[str, Any]:
     return min(fresh, key=lambda t: (t["echo"], t["when"]))
 
 
-def _outlast_parent(seconds: float = 20.0) -> None:
-    """The first process kills itself as soon as one that it started has ended with an error: let it speak first.
+def _heard_by_leaving() -> bool:
+    """Whether the first process hears of this one's end, and so speaks the last word and gives the exit code.
 
-    It hears of the failure when the connection is closed.
+    With gloo its exchange breaks off as soon as this process has gone.  Lightning's launcher must then not take the
+    end for a crash: it would kill the first process before that has kept its state and spoken.
     """
-    parent, end = os.getppid(), time.monotonic() + seconds
     external = "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ
-    if external or not dist.is_initialized() or dist.get_backend() != "gloo":
-        return
-    dist.destroy_process_group()
-    while os.getppid() == parent and time.monotonic() < end:
-        time.sleep(0.1)
+    return not external and dist.is_initialized() and dist.get_backend() == "gloo"
