@@ -35,8 +35,8 @@ def microbatches(
 
     With ``shared_prompts`` a prompt counts once for its rows, which then stay together, and nothing is padded; a prompt
     of more than half ``max_tokens`` takes as many tokens of completions again.  Otherwise every row counts as long as
-    the longest.  Every process gets the same number of micro-batches: empty ones
-    are added, as sharded forwards must come in step.
+    the longest.  Every process gets the same number of micro-batches: empty ones are added, as sharded forwards must
+    come in step.
     """
     device = batch.mask.device
     prompt, own = batch.prompt_mask.sum(1).tolist(), batch.lengths.tolist()

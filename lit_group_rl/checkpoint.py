@@ -30,6 +30,7 @@ from lit_group_rl.types import RecipeError
 
 if TYPE_CHECKING:
     from lit_group_rl.engine import Engine
+    from lit_group_rl.policy import HFPolicy
 
 FORMAT = 1
 WEIGHTS, STATE, MANIFEST, LOCK = "weights.safetensors", "state.pt", "manifest.json", "lock"
@@ -315,18 +316,16 @@ def restore(module: Engine, checkpoint: Checkpoint) -> None:
     module.boundary = plain_state(module)
 
 
-def export(run: Path, out: Path, which: str = "best") -> Path:
-    """Write a run's policy as a plain Hugging Face folder: safetensors weights, configuration, tokenizer."""
-    from lit_group_rl.cli.run import load_module
-
+def export(policy: HFPolicy, run: Path, out: Path, which: str = "best") -> Path:
+    """Write a run's weights as a plain Hugging Face folder; ``policy`` is that of the run, not loaded yet."""
     checkpoint = newest(run, which)
     if checkpoint is None:
         raise RecipeError(f"export: {run} holds no usable checkpoint. Give a run folder such as runs/grpo/0001")
     if out.exists() and any(out.iterdir()):
         raise RecipeError(f"export: {out} is not empty. Give a new folder")
-    module = load_module(run / "config.yaml")
-    module.policy.load()
+    policy.load()
+    assert policy.net is not None
     mine = {k.removeprefix("policy."): v for k, v in checkpoint.weights.items() if k.startswith("policy.")}
-    parallel.load_full_state(module.policy.net, mine)
-    module.policy.save(out)
+    parallel.load_full_state(policy.net, mine)
+    policy.save(out)
     return out

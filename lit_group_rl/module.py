@@ -196,7 +196,7 @@ class LitGroupRL(Engine):
                 if groups:
                     self.judge(batch, bag)
                     with self.signals.stage(self.device):
-                        pass
+                        pass  # the last place where a signal breaks the step off, on all processes together
                     self.boundary = None  # from here on the weights are those of no finished step
                     self.improve(batch, bag)
         except Diverged:
