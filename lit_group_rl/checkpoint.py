@@ -316,16 +316,22 @@ def restore(module: Engine, checkpoint: Checkpoint) -> None:
     module.boundary = plain_state(module)
 
 
-def export(policy: HFPolicy, run: Path, out: Path, which: str = "best") -> Path:
-    """Write a run's weights as a plain Hugging Face folder; ``policy`` is that of the run, not loaded yet."""
+def load_policy(policy: HFPolicy, run: Path, which: str = "best") -> Checkpoint:
+    """Read a run's weights into ``policy``, which is that of the run and not loaded yet."""
     checkpoint = newest(run, which)
     if checkpoint is None:
-        raise RecipeError(f"export: {run} holds no usable checkpoint. Give a run folder such as runs/grpo/0001")
-    if out.exists() and any(out.iterdir()):
-        raise RecipeError(f"export: {out} is not empty. Give a new folder")
+        raise RecipeError(f"run: {run} holds no usable checkpoint. Give a run folder such as runs/grpo/0001")
     policy.load()
     assert policy.net is not None
     mine = {k.removeprefix("policy."): v for k, v in checkpoint.weights.items() if k.startswith("policy.")}
     parallel.load_full_state(policy.net, mine)
+    return checkpoint
+
+
+def export(policy: HFPolicy, run: Path, out: Path, which: str = "best") -> Path:
+    """Write a run's weights as a plain Hugging Face folder; ``policy`` as for :func:`load_policy`."""
+    if out.exists() and any(out.iterdir()):
+        raise RecipeError(f"export: {out} is not empty. Give a new folder")
+    load_policy(policy, run, which)
     policy.save(out)
     return out

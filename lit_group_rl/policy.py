@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from jinja2 import TemplateError
 from torch import Tensor, nn
 
 from lit_group_rl.drawn import Drawn
@@ -198,6 +199,9 @@ class HFPolicy(nn.Module, Component):
             except (TypeError, ValueError) as e:
                 names = sorted({n.rsplit(".", 1)[-1] for n, m in model.named_modules() if isinstance(m, nn.Linear)})
                 raise RecipeError(f"model.policy.lora: {e}. Linear layers of this model: {', '.join(names)}") from e
+        for module in self._peft.modules():
+            if isinstance(module, nn.Dropout):  # of lora_dropout, or of the adapter that is gone on from
+                module.p = 0.0
         return self._peft.get_base_model()
 
     # ---- tokens
@@ -264,7 +268,14 @@ class HFPolicy(nn.Module, Component):
             )
         if self.system_prompt is not None and messages[0].get("role") != "system":
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
-        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        try:
+            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except TemplateError as e:
+            roles = ", ".join(m["role"] for m in messages)
+            raise RecipeError(
+                f"data: the chat template of {self.path!r} does not take {prompt.place or 'a prompt'} with the roles "
+                f"{roles}: {e}. Change these messages, or set model.policy.system_prompt to null if it adds one"
+            ) from e
         ids = self.tokenizer(text, add_special_tokens=False).input_ids
         bos = self.tokenizer.bos_token_id
         plain = self.tokenizer("a").input_ids
@@ -332,8 +343,22 @@ class HFPolicy(nn.Module, Component):
         model.save_pretrained(folder, state_dict=state, safe_serialization=True)
         self.tokenizer.save_pretrained(folder)
 
+    def save_adapter(self, folder: Path) -> None:
+        """The LoRA weights alone, as peft reads them, with the tokenizer."""
+        if self._peft is None:
+            raise RecipeError("export: the run trained all weights, there is no adapter. Leave out --adapter")
+        self._peft.save_pretrained(folder, safe_serialization=True)
+        self.tokenizer.save_pretrained(folder)
+
     def checks(self, recipe: Recipe) -> Iterable[Problem]:
-        """A warning where code of the model will be run."""
+        """A warning where code of the model will be run, or an option has no effect."""
+        if self.lora is not None and self.adapter is not None:
+            yield Problem(
+                "model.policy.lora",
+                "has no effect beside model.policy.adapter, which brings its own rank and layers",
+                "Set one of the two to null",
+                warning=True,
+            )
         if self.trust_remote_code:
             yield Problem(
                 "model.policy.trust_remote_code",

@@ -80,6 +80,10 @@ class TinyPolicy(HFPolicy):
     An ordinary Hugging Face folder inside the package, made by ``recipes/sft_warmup.yaml``.
     """
 
-    def __init__(self) -> None:
-        """Nothing to set."""
-        super().__init__(path=os.fspath(TINY_FOLDER), chat=False)
+    def __init__(self, lora: dict[str, Any] | None = None) -> None:
+        """Trained as a whole, or through an adapter.
+
+        Args:
+            lora: Options of ``peft.LoraConfig`` (extra ``lora``).
+        """
+        super().__init__(path=os.fspath(TINY_FOLDER), chat=False, lora=lora)

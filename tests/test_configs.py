@@ -17,9 +17,15 @@ WHAT_AN_OVERLAY_MAY_SET = {
     "model": {"policy", "sampler", "rewards", "heldout", "learning_rate", "micro_batch_tokens"},
 }  # fmt: skip
 """Which model, which data, how big; of the model's options those that are not the algorithm."""
+SINGLE_CHANGES = "dapo_parts/"
+"""Overlays of this folder are the parts of one algorithm, to be tried one at a time."""
 SAMPLE = ("grpo", "dapo_dual_agent")
 """Recipes that the overlays are parsed with in turn; with scale/smoke every recipe is trained elsewhere."""
-REFUSED = {("sft_warmup", "policy/smollm2_135m"): "a reference answer is not drawn, so it has no temperature"}
+REFUSED = {
+    ("sft_warmup", "policy/smollm2_135m"): "temperature",  # a reference answer is not drawn
+    ("sft_warmup", "policy/lora"): "lora",  # an adapter on random weights that stay random
+}
+"""Pairs that do not fit, and the option that the refusal names."""
 SIZE_OF_A_MODEL = "limits of models of different size"
 PAPER = "each the value of its own paper"
 MEANING = "the same word for different quantities"
@@ -60,7 +66,7 @@ def test_every_overlay_fits_every_recipe(overlay):
 
 @pytest.mark.parametrize("pair", REFUSED)
 def test_the_pairs_that_do_not_fit_are_refused_by_name(pair):
-    with pytest.raises(Refusal, match="temperature"):
+    with pytest.raises(Refusal, match=REFUSED[pair]):
         check_names(compose(pair))
 
 
@@ -89,13 +95,21 @@ def test_the_parser_takes_every_overlay(recipe, overlay, monkeypatch):
         assert parsed.data.source.init_args[name] == value
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", [name for name in OVERLAYS if not name.startswith(SINGLE_CHANGES)])
 def test_an_overlay_names_no_algorithm(overlay):
     values = yaml.safe_load(OVERLAYS[overlay].read_text(encoding="utf-8"))
     assert set(values) <= set(WHAT_AN_OVERLAY_MAY_SET)
     model = values.get("model") or {}
     assert set(model) <= WHAT_AN_OVERLAY_MAY_SET["model"]
     assert "sampler" not in model or not is_component(model["sampler"])
+
+
+def test_the_parts_of_dapo_are_one_slot_each_and_together_make_dapo():
+    parts = [name for name in OVERLAYS if name.startswith(SINGLE_CHANGES)]
+    for name in parts:
+        assert len(yaml.safe_load(OVERLAYS[name].read_text(encoding="utf-8"))["model"]) == 1
+    whole, paper = compose(["grpo", *parts]).values["model"], compose(["dapo"]).values["model"]
+    assert {slot for slot in paper if whole[slot] != paper[slot]} == {"aux_losses"}, "DAPO has no KL either"
 
 
 def test_an_overlay_that_brings_a_class_gives_every_option_of_it():

@@ -184,6 +184,7 @@ def quieten() -> None:
         r".*litlogger.*",
         r"Total length of `list`.*",
         r"Found \d+ module\(s\) in eval mode.*",
+        r".*is_gradient_checkpointing.*",
     ):
         warnings.filterwarnings("ignore", pattern)
     from transformers.utils import logging as transformers_logging
