@@ -17,6 +17,11 @@ from lit_group_rl.types import Prompt, RecipeError
 log = logging.getLogger(__name__)
 
 Text = str | list[dict[str, str]]
+USUAL = {
+    "prompt": ("prompt", "messages", "question", "problem", "instruction"),
+    "answer": ("answer", "solution", "gold", "target", "label"),
+}
+"""Names that data sets give these columns, suggested where the one asked for is missing."""
 
 
 def asked(text: Text, instruction: str, chat: bool) -> Text:
@@ -39,9 +44,11 @@ class ColumnSource(PromptSource):
     """
 
     prompt: str = "prompt"
-    """Column with the prompt: text, or a list of chat messages with role and content."""
+    """Column with the prompt: text, or a list of chat messages with role and content; 'a.b' is b inside of a."""
     answer: str | None = "answer"
-    """Column with the right answer; null if there is none."""
+    """Column with the right answer; null if there is none.  The prompt's column again: the messages end with it."""
+    answer_after: str = ""
+    """The answer is what stands behind the last one of this mark (GSM8K: '####'); empty takes all of it."""
     instruction: str = ""
     """Text put on a line of its own behind every prompt."""
     chat: bool = False
@@ -105,24 +112,49 @@ class ColumnSource(PromptSource):
         return prompts
 
     def _one(self, row: dict[str, Any], place: str) -> Prompt:
-        text = self._messages(row) if isinstance(row.get(self.prompt), list) else self._text(row, "prompt")
-        answer = None if self.answer is None else self._text(row, "answer")
-        if not isinstance(text, list) and not text.strip():
+        given = _find(row, self.prompt)
+        text = self._messages(given) if isinstance(given, list) else self._text(row, "prompt")
+        if isinstance(text, list) and text[-1]["role"] == "assistant":
+            if self.answer != self.prompt:
+                raise _BadRow(
+                    f"the messages in {self.prompt!r} end with the assistant's, which leaves nothing to say. "
+                    f"Set data.source.answer to {self.prompt} to take it as the answer, or remove it"
+                )
+            *text, last = text
+            answer = last["content"]
+        elif self.answer is not None and self.answer == self.prompt:
+            raise _BadRow(
+                f"data.source.answer is {self.answer!r}, but no answer of the assistant ends the messages there. "
+                "Set data.source.answer to the column with the answer, or to null if there is none"
+            )
+        else:
+            answer = None if self.answer is None else self._text(row, "answer")
+        if not (text if isinstance(text, list) else text.strip()):
             raise _BadRow(f"the column {self.prompt!r} is empty")
+        if answer is not None and self.answer_after:
+            _, mark, answer = answer.rpartition(self.answer_after)
+            if not mark or not answer.strip():
+                raise _BadRow(
+                    f"the answer has nothing behind {self.answer_after!r}. "
+                    "Correct it, or empty data.source.answer_after to take all of it"
+                )
+            answer = answer.strip()
         fields = {k: v for k, v in row.items() if k not in (self.prompt, self.answer)}
         return Prompt(asked(text, self.instruction, self.chat), answer, fields, place)
 
     def _text(self, row: dict[str, Any], option: str) -> str:
         column = getattr(self, option)
-        if column not in row:
+        value = _find(row, column)
+        if value is _MISSING:
+            used = (self.prompt, self.answer)
             close = difflib.get_close_matches(column, row, n=1, cutoff=0.4)
+            close = close or [name for name in USUAL[option] if name in row and name not in used]
             raise _BadRow(
                 f"no column {column!r} (columns: {', '.join(map(str, row)) or 'none'}). "
                 + (f"Did you mean {close[0]!r}? " if close else "")
                 + f"Set data.source.{option} to the right column"
                 + (", or to null if there are no answers" if option == "answer" else "")
             )
-        value = row[column]
         if self.number_to_text and isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str):
@@ -132,8 +164,7 @@ class ColumnSource(PromptSource):
         _readable(value, column)
         return value
 
-    def _messages(self, row: dict[str, Any]) -> list[dict[str, str]]:
-        messages = row[self.prompt]
+    def _messages(self, messages: list[Any]) -> list[dict[str, str]]:
         ok = messages and all(
             isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str)
             for m in messages
@@ -150,6 +181,17 @@ class ColumnSource(PromptSource):
 
 class _BadRow(Exception):
     pass
+
+
+_MISSING = object()
+
+
+def _find(row: dict[str, Any], column: str) -> Any:
+    """The value of a column, or of a key inside one ('reward_model.ground_truth')."""
+    if column in row:
+        return row[column]
+    outer, dot, inner = column.partition(".")
+    return _find(row[outer], inner) if dot and isinstance(row.get(outer), dict) else _MISSING
 
 
 def _readable(text: str, column: str) -> None:

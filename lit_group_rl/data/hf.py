@@ -1,4 +1,4 @@
-"""Prompts from a data set of the Hugging Face hub, or one saved in a folder."""
+"""Prompts from a data set of the Hugging Face hub, or from a folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lit_group_rl.data.columns import ColumnSource
-from lit_group_rl.data.readers import Row
+from lit_group_rl.data.readers import READERS, Row, read_rows
 from lit_group_rl.types import RecipeError
 
 
@@ -18,7 +18,7 @@ class HFDataset(ColumnSource):
     """A data set by hub name or folder (extra ``datasets``).  No code of the data set is run."""
 
     name: str
-    """Name on the hub (``openai/gsm8k``), or a folder: of data files, or written by ``save_to_disk``."""
+    """Name on the hub (``openai/gsm8k``), or a folder: with a file per split, or written by ``save_to_disk``."""
     config: str | None = None
     """Configuration of the data set, if it has several (``main``)."""
     split: str = "train"
@@ -33,6 +33,11 @@ class HFDataset(ColumnSource):
         return self._rows(self.split), heldout
 
     def _rows(self, split: str) -> Iterator[Row]:
+        # read here, because datasets tells neither file nor line of a bad row, and such a folder has no configurations
+        for suffix in READERS:
+            file = Path(self.name).expanduser() / f"{split}{suffix}"
+            if file.is_file():
+                return read_rows(file)
         data = self._load(split)
         return ((f"{self.name} {split} row {i}", row) for i, row in enumerate(data, 1))
 
@@ -54,7 +59,7 @@ class HFDataset(ColumnSource):
                 error = error.__cause__  # type: ignore[assignment]
             raise RecipeError(
                 f"data.source.name: cannot load {self.name!r}, split {split!r}: "
-                f"{type(error).__name__}: {str(error).rstrip('.')}. "
+                f"{type(error).__name__}: {str(error).rstrip('.') or 'no rows'}. "
                 "Check name, config and split; a machine without network needs a folder"
             ) from None
         if isinstance(saved, datasets.DatasetDict):

@@ -57,13 +57,13 @@ def read_json(path: Path) -> Iterator[Row]:
         lines = error.msg == "Extra data"
         fix = "A file with one object a line must be named .jsonl" if lines else "Correct it"
         raise RecipeError(
-            f"data.source.path: {path} is not JSON, line {error.lineno} column {error.colno}: {error.msg}. {fix}"
+            f"data.source: {path} is not JSON, line {error.lineno} column {error.colno}: {error.msg}. {fix}"
         ) from None
     except _Twice as error:
-        raise RecipeError(f"data.source.path: {path}: the key {error} stands twice in one object. Remove one") from None
+        raise RecipeError(f"data.source: {path}: the key {error} stands twice in one object. Remove one") from None
     if not isinstance(values, list):
         raise RecipeError(
-            f"data.source.path: {path} holds {type(values).__name__} where an array of objects is due. "
+            f"data.source: {path} holds {type(values).__name__} where an array of objects is due. "
             "Write [{...}, {...}], or one object a line in a .jsonl file"
         )
     for number, value in enumerate(values, 1):
@@ -76,7 +76,7 @@ def read_csv(path: Path) -> Iterator[Row]:
     names = list(reader.fieldnames or ())
     for name in names:
         if names.count(name) > 1:
-            raise RecipeError(f"data.source.path: {path} line 1: the column {name!r} stands there twice. Rename one")
+            raise RecipeError(f"data.source: {path} line 1: the column {name!r} stands there twice. Rename one")
     try:
         for row in reader:
             place = f"{path.name} line {reader.line_num}"
@@ -86,7 +86,7 @@ def read_csv(path: Path) -> Iterator[Row]:
             else:
                 yield place, dict(row)
     except csv.Error as error:
-        raise RecipeError(f"data.source.path: {path} line {reader.line_num}: {error}. Correct the quotes") from None
+        raise RecipeError(f"data.source: {path} line {reader.line_num}: {error}. Correct the quotes") from None
 
 
 def read_parquet(path: Path) -> Iterator[Row]:
@@ -96,7 +96,7 @@ def read_parquet(path: Path) -> Iterator[Row]:
         import pyarrow.parquet
     except ImportError:
         raise RecipeError(
-            f"data.source.path: {path.name} needs pyarrow. Install it with: pip install 'lit-group-rl[datasets]'"
+            f"data.source: {path.name} needs pyarrow. Install it with: pip install 'lit-group-rl[datasets]'"
         ) from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
@@ -106,7 +106,7 @@ def read_parquet(path: Path) -> Iterator[Row]:
                     yield f"{path.name} row {number}", row
                 start += len(batch)
     except pyarrow.ArrowException as error:
-        raise RecipeError(f"data.source.path: {path} is not a readable Parquet file: {error}. Replace it") from None
+        raise RecipeError(f"data.source: {path} is not a readable Parquet file: {error}. Replace it") from None
 
 
 READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
@@ -141,7 +141,7 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise RecipeError(
-            f"data.source.path: {path} line {line}: not UTF-8: byte 0x{raw[error.start]:02x}. {_SAVE}"
+            f"data.source: {path} line {line}: not UTF-8: byte 0x{raw[error.start]:02x}. {_SAVE}"
         ) from None
 
 

@@ -170,3 +170,55 @@ def test_saved_data_set(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(RecipeError, match=r"data\.source\.name: cannot load .*Empty"):
         HFDataset(name=str(tmp_path / "empty")).load(1)
+
+
+def test_a_folder_with_a_file_per_split_is_read_with_places(tmp_path):
+    write(tmp_path / "train.jsonl", GOOD)
+    write(tmp_path / "test.csv", "prompt,answer\nnew,1\n")
+    source = HFDataset(name=str(tmp_path), config="main", heldout_split="test")
+    train, heldout = source.load(5)
+    assert (train[9].text, train[9].place) == ("q9", "train.jsonl line 10")
+    assert [(p.text, p.place) for p in heldout] == [("new", "test.csv line 2")]
+    write(tmp_path / "train.jsonl", [GOOD[0], {"prompt": "b", "answr": "1"}])
+    with pytest.raises(RecipeError, match=r"train\.jsonl line 2: no column 'answer'.*Did you mean 'answr'\?"):
+        source.load(5)
+
+
+def test_a_name_of_the_hub_without_network_is_told_what_to_do(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    asked = []
+
+    def unreachable(*args, **options):
+        asked.append((args, options))
+        raise ConnectionError("Couldn't reach the Hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    with pytest.raises(RecipeError, match=r"data\.source\.name: cannot load 'a/b'.*without network needs a folder"):
+        HFDataset(name="a/b", config="main", revision="abc", split="train").load(1)
+    assert asked == [(("a/b", "main"), {"split": "train", "revision": "abc"})]
+
+
+def test_columns_inside_of_columns(tmp_path):
+    # the form of verl's Parquet files
+    rows = [{"prompt": [{"role": "user", "content": "1+1?"}], "reward_model": {"ground_truth": "2", "style": "rule"}}]
+    train, _ = load(tmp_path, rows, answer="reward_model.ground_truth")
+    assert (train[0].text[0]["content"], train[0].answer) == ("1+1?", "2")
+    assert train[0].fields["reward_model"]["style"] == "rule"
+    assert "no column 'reward_model.gold'" in refusal(tmp_path, rows, answer="reward_model.gold")
+
+
+def test_columns_of_other_names_are_suggested(tmp_path):
+    message = refusal(tmp_path, [{"messages": [{"role": "user", "content": "a"}], "gold": "1"}])
+    assert "Did you mean 'messages'? Set data.source.prompt" in message
+    assert "Did you mean 'gold'?" in refusal(tmp_path, [{"prompt": "a", "gold": "1"}])
+    # the prompt's own column is no suggestion for the answer
+    assert "Did you mean" not in refusal(tmp_path, [{"solution": "a"}], prompt="solution")
+
+
+def test_the_answer_behind_a_mark(tmp_path):
+    rows = [{"prompt": "a", "answer": "6*7 = 42 #### no\n#### 42 "}]
+    assert load(tmp_path, rows, answer_after="####")[0][0].answer == "42"
+    for answer in ("42", "42 ####", "42 #### "):
+        message = refusal(tmp_path, [{"prompt": "a", "answer": answer}], answer_after="####")
+        assert "mine.jsonl line 1: the answer has nothing behind '####'" in message
+        assert "or empty data.source.answer_after" in message
