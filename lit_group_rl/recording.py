@@ -140,7 +140,26 @@ def log_rollout(batch: RolloutBatch, bag: MetricBag) -> None:
         bag.mean(f"length/{name}", (lengths * rows).sum(), rows.sum())
     if batch.entropy is not None:
         bag.masked("policy/entropy", batch.entropy, batch.completion_mask)
+    unsolved = [s for s, right in zip(batch.samples, batch.solved.tolist(), strict=True) if s.answer and not right]
+    missed = sum(stands_in(str(s.answer).strip(), s.completion) for s in unsolved)
+    bag.mean("reward/answer_missed_frac", missed, len(unsolved))
     log_groups(batch, bag)
+
+
+def stands_in(answer: str, text: str) -> bool:
+    """Whether ``answer`` stands in ``text`` as words of its own: 7 does in 'it is 7.', not in '177' nor in '7.5'."""
+    at = text.find(answer) if answer else -1
+    while at >= 0:
+        before, after = text[max(0, at - 2) : at], text[at + len(answer) : at + len(answer) + 2]
+        if not (_goes_on(before[::-1]) or _goes_on(after)):
+            return True
+        at = text.find(answer, at + 1)
+    return False
+
+
+def _goes_on(beside: str) -> bool:
+    """Whether a word or number continues with these characters, counted away from it."""
+    return beside[:1].isalnum() or (beside[:1] in (".", ",") and beside[1:].isdigit())
 
 
 def log_groups(batch: RolloutBatch, bag: MetricBag) -> None:

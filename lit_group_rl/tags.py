@@ -32,7 +32,17 @@ TABLE: tuple[Tag, ...] = tuple(
         ("reward/abstain_frac", "Completions that no weighted reward could score; they are not trained on.", "share"),
         ("reward/error_frac", "Reward calls that raised an exception; each counts as an abstention.", "share"),
         ("reward/timeout_frac", "Reward calls that ran past their time limit; each counts as an abstention.", "share"),
+        (
+            "reward/answer_missed_frac",
+            "Completions in whose text the right answer stands word for word, of those that are not solved.",
+            "share",
+        ),
         ("reward_part/NAME", "Mean of one reward, not weighted, abstentions left out.", "reward"),
+        (
+            "reward_variance/NAME",
+            "Variance inside groups of one reward times its weight, mean over completions; only with several rewards.",
+            "",
+        ),
         ("group/size", "Completions drawn per prompt, mean over groups.", "completions"),
         ("group/zero_std_frac", "Dead groups: all members have the same total, so they teach nothing.", "share"),
         ("group/all_min_frac", "Groups in which every member has the lowest total of the step: too hard.", "share"),
@@ -53,6 +63,8 @@ TABLE: tuple[Tag, ...] = tuple(
         ("length/wrong", "Mean length of completions that are not solved.", "tokens"),
         ("length/truncated_frac", "Completions that reached the length limit without an end token.", "share"),
         ("length/empty_frac", "Completions with no token, or the end token only.", "share"),
+        ("episode/turns", "Turns of the policy in a completion; only with an environment.", "turns"),
+        ("episode/reply_tokens", "Tokens of a completion that the environment wrote.", "tokens"),
         (
             "policy/entropy",
             "Entropy of the next-token distribution at the sampling temperature, mean per token.",

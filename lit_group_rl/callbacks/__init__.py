@@ -7,6 +7,7 @@ from pathlib import Path
 from lightning.pytorch import Callback
 
 from lit_group_rl.callbacks.base import Guard, RunCallback
+from lit_group_rl.callbacks.coach import Coach
 from lit_group_rl.callbacks.metrics_file import MetricsFile
 from lit_group_rl.callbacks.profiler import Profile
 from lit_group_rl.callbacks.progress import Progress
@@ -16,6 +17,7 @@ from lit_group_rl.callbacks.tensorboard import TensorBoardPage
 from lit_group_rl.callbacks.watchdog import Watchdog
 
 __all__ = [
+    "Coach",
     "Guard",
     "MetricsFile",
     "Profile",
@@ -37,6 +39,7 @@ def default_callbacks(run_dir: Path, recipe: str) -> list[Callback]:
         Progress(),
         SampleTable(run_dir=run_dir),
         TensorBoardPage(recipe, run_dir=run_dir),
+        Coach(run_dir=run_dir),
         CheckpointCallback(str(run_dir)),
         Watchdog(),
         RunReport(recipe, run_dir=run_dir),

@@ -61,6 +61,18 @@ def write_atomic(path: Path, text: str) -> None:
         part.unlink(missing_ok=True)
 
 
+def keep_until(path: Path, step: int) -> None:
+    """Drop the lines of a .jsonl file that belong to RL steps after ``step``, which a resumed run makes anew."""
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line)
+        except ValueError:  # cut by a crash
+            continue
+    write_atomic(path, "".join(kept))
+
+
 def to_json(value: Any) -> str:
     """One line of strict JSON: NaN and infinity become null, lone surrogates stay as escapes."""
     return json.dumps(_finite(value), allow_nan=False)

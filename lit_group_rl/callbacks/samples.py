@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from lit_group_rl.callbacks.base import Guard, RunCallback, to_json, write_atomic
+from lit_group_rl.callbacks.base import Guard, RunCallback, keep_until, to_json
 from lit_group_rl.callbacks.console import CONSOLE, cell, safe
 from lit_group_rl.types import BASELINE, EXPERT, RolloutBatch
 
@@ -45,7 +44,7 @@ class SampleTable(RunCallback):
         """Drop what an interrupted run wrote after the checkpoint that it goes on from: it is made anew."""
         path = self._path(trainer)
         if trainer.is_global_zero and path.is_file():
-            self._guard(FILE, lambda: _keep_until(path, int(getattr(pl_module, "rl_step", 0))))
+            self._guard(FILE, lambda: keep_until(path, int(getattr(pl_module, "rl_step", 0))))
 
     def on_metrics(self, trainer: Trainer, module: LightningModule, step: int, metrics: dict[str, float]) -> None:
         """Write the tables that are due."""
@@ -150,17 +149,6 @@ def _block(group: dict[str, Any]) -> str:
         cells += [_text(m["total"], ".3g"), _text(m["advantage"], "+.2f"), str(m["length"]), m["end"]]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def _keep_until(path: Path, step: int) -> None:
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        try:
-            if json.loads(line)["step"] <= step:
-                kept.append(line)
-        except ValueError:  # cut by a crash
-            continue
-    write_atomic(path, "".join(kept))
 
 
 def _number(value: float) -> float | None:

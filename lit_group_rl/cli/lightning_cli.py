@@ -135,6 +135,7 @@ def import_components() -> None:
             entry = catalog.entry(name)
             if entry:
                 importlib.import_module(entry.module)
+    importlib.import_module("lit_group_rl.callbacks")
     _evaluate_annotations(Component)
 
 

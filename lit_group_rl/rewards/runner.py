@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lit_group_rl.functional.groups import group_std
 from lit_group_rl.functional.rng import seeded
 from lit_group_rl.pulse import PULSE
 from lit_group_rl.rewards._scorers import WrongResult, as_floats
@@ -103,7 +104,9 @@ def score_rewards(
         batch.metrics.mean(f"reward_part/{name}", values[mean].sum(), mean.sum())
         if len(batch):
             monitor.observe(name, clock.step, call.failed + call.hung, len(batch), call.why)
-    batch.scores = total_score(batch.rewards, {name: clock.at(r.weight) for name, r in rewards.items()})
+    weights = {name: clock.at(r.weight) for name, r in rewards.items()}
+    batch.scores = total_score(batch.rewards, weights)
+    _log_variances(batch, {name: w for name, w in weights.items() if w != 0}, drawn)
     main, threshold = next((batch.rewards[name], r.solved_at) for name, r in rewards.items())
     batch.solved = main >= threshold
     scored = ~batch.scores.isnan()
@@ -116,6 +119,15 @@ def score_rewards(
     batch.metrics.mean("reward/abstain_frac", (drawn & ~scored.cpu()).sum(), drawn.sum())
     batch.metrics.mean("reward/error_frac", failures, calls)
     batch.metrics.mean("reward/timeout_frac", timeouts, calls)
+
+
+def _log_variances(batch: RolloutBatch, weights: Mapping[str, float], drawn: Tensor) -> None:
+    """How much of the spread inside groups each reward brings; of a single one that is all."""
+    for name, weight in weights.items() if len(weights) > 1 else ():
+        values = batch.rewards[name].cpu()
+        valid = drawn & ~values.isnan()
+        variance = (weight * group_std(values.nan_to_num(), batch.group_ids.cpu(), valid, ddof=0)) ** 2
+        batch.metrics.mean(f"reward_variance/{name}", variance[valid].sum(), valid.sum())
 
 
 class _Call:

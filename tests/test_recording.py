@@ -1,0 +1,67 @@
+"""What is measured of a rollout."""
+
+import dataclasses
+
+import pytest
+
+from lit_group_rl.metric_bag import MetricBag
+from lit_group_rl.recording import log_rollout, stands_in
+from lit_group_rl.rewards.base import Reward
+from lit_group_rl.rewards.runner import RewardMonitor, score_rewards
+from lit_group_rl.schedules.base import Clock
+from lit_group_rl.types import Sample
+from tests.builders import make_batch
+
+
+@pytest.mark.parametrize("text", ["7", "it is 7.", "x=7, so 7", "(7)", "17 and 7", "**7**"])
+def test_an_answer_stands_in_a_text_as_a_word(text):
+    assert stands_in("7", text)
+
+
+@pytest.mark.parametrize("text", ["", "177", "7.5", "1,7", "x7", "7th", "2.7 or 70"])
+def test_a_part_of_a_word_or_number_is_no_answer(text):
+    assert not stands_in("7", text)
+    assert not stands_in("", text)
+
+
+def test_answers_that_the_reward_missed_are_a_share_of_the_unsolved():
+    batch = make_batch(scores=[1, 0, 0, 0, 0], solved=[1, 0, 0, 0, 0])
+    texts = ["7", "so 7!", "8", "17", "7"]
+    answers = ["7", "7", "7", "7", None]
+    batch.samples = [
+        dataclasses.replace(s, completion=t, answer=a) for s, t, a in zip(batch.samples, texts, answers, strict=True)
+    ]
+    bag = MetricBag()
+    log_rollout(batch, bag)
+    # of the three unsolved rows with an answer, one holds it
+    assert bag.reduce()["reward/answer_missed_frac"] == pytest.approx(1 / 3)
+
+
+class Column(Reward):
+    """The numbers of a column of the data."""
+
+    def __init__(self, name, weight):
+        self.name, self.weight = name, weight
+
+    def score(self, samples):
+        return [s.fields[self.name] for s in samples]
+
+
+def variances(rewards):
+    columns = {"a": [1.0, 3.0, 5.0, 5.0], "b": [0.0, 1.0, 0.0, None]}
+    batch = make_batch(rows=4, group_ids=[0, 0, 1, 1])
+    rows = [{name: values[i] for name, values in columns.items()} for i in range(4)]
+    batch.samples = [Sample("", "", None, row, 1, False) for row in rows]
+    score_rewards(rewards, batch, Clock(0, 1), 1, RewardMonitor())
+    return {k: v for k, v in batch.metrics.reduce().items() if k.startswith("reward_variance/")}
+
+
+def test_the_variance_that_each_reward_brings_is_that_of_its_weighted_scores_inside_groups():
+    rewards = {"a": Column("a", 0.5), "b": Column("b", 2.0), "idle": Column("a", 0.0)}
+    # a: groups (1, 3) and (5, 5): variances 1 and 0, mean over rows 0.5, times 0.5^2 = 0.125
+    # b: groups (0, 1) and (0): variance 0.25 on two rows, 0 on one, mean 0.5 / 3, times 2^2 = 2 / 3
+    assert variances(rewards) == pytest.approx({"reward_variance/a": 0.125, "reward_variance/b": 2 / 3})
+
+
+def test_a_single_reward_has_nothing_to_be_compared_with():
+    assert variances({"a": Column("a", 1.0), "idle": Column("b", 0.0)}) == {}
