@@ -92,7 +92,7 @@ def weightless(batch: RolloutBatch) -> RolloutBatch:
             changes[f.name] = value.new_zeros(1, *value.shape[1:])
         elif f.name in ("rewards", "features"):
             changes[f.name] = {k: v.new_zeros(1, *v.shape[1:]) for k, v in value.items()}
-    for seen in ("prompt_mask", "completion_mask"):
+    for seen in ("prompt_mask", "completion_mask", *(["written"] if batch.written is not None else [])):
         changes[seen] = torch.ones_like(changes[seen])
     for stand_in in ("group_ids", "row_ids"):
         changes[stand_in] = changes[stand_in] - 1 - rank()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,9 +29,13 @@ class Drawn:
     entropy: Tensor
     """[B, T] of that distribution, nats; 0 off the mask."""
     truncated: Tensor
-    """[B] True = the limit came before an end token."""
+    """[B] True = the limit came before an end token or stop text."""
     exact: bool
     """The log-probs are those a scoring forward would give (float32 weights, no autocast, no truncation)."""
+    written: Tensor | None = None
+    """[B, T] True = drawn from the policy; what else is under the mask came from an environment.  None: all of it."""
+    turns: list[tuple[str, ...]] | None = None
+    """What the policy wrote in each of its turns; None: there was one."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,32 @@ class Law:
         return self.temperature == 0
 
 
+@dataclass(frozen=True)
+class StopTexts:
+    """Texts at which a row ends, beside the end tokens."""
+
+    texts: tuple[str, ...]
+    candidates: Tensor
+    """Ids of the tokens that can complete one of them: only there a row is decoded."""
+    tokenizer: Any
+
+    @staticmethod
+    def of(tokenizer: Any, texts: tuple[str, ...], device: torch.device) -> StopTexts:
+        """For a tokenizer of transformers.  A special token is none but where it is one of the texts."""
+        tokens = tokenizer.batch_decode([[i] for i in range(len(tokenizer))], skip_special_tokens=False)
+        special = {i for i in tokenizer.all_special_ids if tokens[i] not in texts}
+        # half a character decodes to a replacement mark: the other half may complete it
+        last = {text[-1] for text in texts} | {"\ufffd"}
+        ids = [i for i, token in enumerate(tokens) if last & set(token) and i not in special]
+        return StopTexts(texts, torch.tensor(ids, dtype=torch.long, device=device), tokenizer)
+
+    def end(self, ids: list[int]) -> bool:
+        """Whether the row's last token completes a text."""
+        # a character is four tokens at most
+        tail = self.tokenizer.decode(ids[-4 * max(map(len, self.texts)) :], skip_special_tokens=False)
+        return any(text in tail for text in self.texts)
+
+
 class Rows:
     """All rows of a call: what was drawn, and how to draw on."""
 
@@ -61,7 +92,9 @@ class Rows:
         pad_id: int,
         law: Law,
         device: torch.device,
+        stops: StopTexts | None = None,
     ) -> None:
+        self.stops = stops
         self.law, self.keys, self.limit, self.pad_id = law, list(keys), max_new_tokens, pad_id
         self.stop = torch.tensor(sorted(eos_ids), dtype=torch.long, device=device)
         self.ids = torch.full((count, max_new_tokens), pad_id, dtype=torch.long, device=device)
@@ -91,8 +124,17 @@ class Rows:
         token, logp, entropy = choose(logits, uniform, temperature=law.temperature, top_p=law.top_p, top_k=law.top_k)
         self.ids[at, t], self.logp[at, t], self.entropy[at, t] = token, logp, entropy
         ended = torch.isin(token, self.stop)
+        if self.stops is not None:
+            ended = ended | self._at_stop(self.stops, at, token)
         self.ended[at], self.length[at] = ended, t + 1
         return token, ended | (t + 1 >= self.limit)
+
+    def _at_stop(self, stops: StopTexts, at: Tensor, token: Tensor) -> Tensor:
+        found = torch.isin(token, stops.candidates)
+        for i in found.nonzero().squeeze(1).tolist():
+            row = int(at[i])
+            found[i] = stops.end(self.ids[row, : int(self.length[row]) + 1].tolist())
+        return found
 
     def _draw(self, fresh: Tensor) -> None:
         starts = self.length[fresh].tolist()

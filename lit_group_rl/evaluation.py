@@ -52,7 +52,7 @@ class HeldOut(Component):
         scores, solved = self._score(rewards, batch, seed)
         bag.mean(f"{SET}/accuracy", solved.double().sum(), len(batch))
         bag.mean(f"{SET}/reward", scores.nan_to_num().sum(), len(batch))
-        bag.mean(f"{SET}/length", batch.lengths.double().sum(), len(batch))
+        bag.mean(f"{SET}/length", batch.own_lengths.double().sum(), len(batch))
         bag.mean(f"{SET}/truncated_frac", batch.truncated.double().sum(), len(batch))
         if self.samples:
             self._sampled(policy, sampler, rewards, prompts, seed, bag)
@@ -85,15 +85,12 @@ class HeldOut(Component):
 
     @staticmethod
     def _draw(policy: Any, sampler: Any, prompts: Any, *, copies: int, temperature: float, seed: int) -> RolloutBatch:
-        encoded = [policy.encode(p) for p in prompts.prompts]
         keys = [seed_of(seed, "heldout", at, k) for at in prompts.positions for k in range(copies)]
-        drawn = policy.generate(
-            encoded, copies=copies, keys=keys, max_new_tokens=sampler.max_new_tokens, temperature=temperature
-        )
+        drawn = sampler.draw(policy, prompts.prompts, copies=copies, keys=keys, temperature=temperature)
         return build_batch(
             policy,
             prompts=[p for p in prompts.prompts for _ in range(copies)],
-            prompt_ids=[ids for ids in encoded for _ in range(copies)],
+            prompt_ids=[policy.encode(p) for p in prompts.prompts for _ in range(copies)],
             completion_ids=drawn.ids,
             completion_mask=drawn.mask,
             truncated=drawn.truncated,
@@ -102,6 +99,8 @@ class HeldOut(Component):
             members=torch.arange(copies).repeat(len(prompts.prompts)),
             temperature=temperature or 1.0,
             exact_logp=False,
+            written=drawn.written,
+            turns=drawn.turns,
         )
 
     @staticmethod

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from lit_group_rl.drawn import Drawn, Law, Rows
+from lit_group_rl.drawn import Drawn, Law, Rows, StopTexts
 from lit_group_rl.packing import embedding_weight
 from lit_group_rl.pulse import PULSE
 
@@ -37,6 +37,7 @@ def generate(
     top_p: float = 1.0,
     top_k: int = 0,
     logit_noise: float = 0.0,
+    stops: StopTexts | None = None,
     max_rows: int = 512,
 ) -> Drawn:
     """``copies`` completions of every prompt, members of a group next to each other; temperature 0 is greedy.
@@ -45,11 +46,12 @@ def generate(
     at most ``max_rows`` rows (one group at least) are decoded at a time.  Greedy log-probs are taken at temperature 1.
     ``logit_noise`` adds that many deviations of Gaussian noise to the logits, one draw per row and token of the
     vocabulary, the same for the whole completion; the log-probs are those of the noisy distribution.
+    A row ends at an end token, with its token that completes one of ``stops``, or at the limit.
     A model whose cache is not one of keys and values goes through its own ``generate``, with the same result.
     """
     law = Law(temperature, top_p, top_k, logit_noise)
     weight = next(model.parameters())
-    rows = Rows(len(prompts) * copies, keys, max_new_tokens, eos_ids, pad_id, law, weight.device)
+    rows = Rows(len(prompts) * copies, keys, max_new_tokens, eos_ids, pad_id, law, weight.device, stops)
     was_training = model.training
     model.eval()
     try:

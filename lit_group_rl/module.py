@@ -230,7 +230,7 @@ class LitGroupRL(Engine):
             bag.mean("group/used_frac", have, len(torch.unique(batch.group_ids[batch.group_ids >= 0])))
             kept.append(batch.rows(keep.nonzero().squeeze(1)))
             groups += int(all_sum(torch.tensor(have, device=self.device)))
-            self.recorder.count(prompts=len(prompts), completions=len(batch), tokens=int(batch.lengths.sum()))
+            self.recorder.count(prompts=len(prompts), completions=len(batch), tokens=int(batch.own_lengths.sum()))
             if groups >= wanted or k + 1 == rounds:
                 break
             prompts = self.data.more(wanted - groups, (k + 1) * wanted)

@@ -12,7 +12,7 @@ import torch
 from jinja2 import TemplateError
 from torch import Tensor, nn
 
-from lit_group_rl.drawn import Drawn
+from lit_group_rl.drawn import Drawn, StopTexts
 from lit_group_rl.generation import generate
 from lit_group_rl.scoring import CausalNet, TokenScores
 from lit_group_rl.types import Component, Problem, Prompt, Recipe, RecipeError, RolloutBatch
@@ -69,6 +69,7 @@ class HFPolicy(nn.Module, Component):
         self.tokenizer: Any = None
         self._peft: Any = None
         self._encoded: dict[str, list[int]] = {}
+        self._stops: dict[tuple[str, ...], StopTexts] = {}
 
     # ---- loading
 
@@ -306,10 +307,18 @@ class HFPolicy(nn.Module, Component):
 
     # ---- sampling and scoring
 
-    def generate(self, prompts: Sequence[Sequence[int]], **options: Any) -> Drawn:
+    def generate(self, prompts: Sequence[Sequence[int]], *, stops: tuple[str, ...] = (), **options: Any) -> Drawn:
         """Completions of token-id prompts; see :func:`lit_group_rl.generation.generate`."""
+        if stops and stops not in self._stops:
+            self._stops[stops] = StopTexts.of(self.tokenizer, stops, self.device)
         return generate(
-            self.model, prompts, eos_ids=self.eos_ids, pad_id=self.pad_id, max_rows=self.decode_rows, **options
+            self.model,
+            prompts,
+            eos_ids=self.eos_ids,
+            pad_id=self.pad_id,
+            max_rows=self.decode_rows,
+            stops=self._stops.get(stops),
+            **options,
         )
 
     def score(self, batch: RolloutBatch, *, entropy: bool = False, hidden: bool = False) -> TokenScores:
@@ -375,6 +384,7 @@ def _score(net: CausalNet, batch: RolloutBatch, entropy: bool, hidden: bool) -> 
         batch.completion_ids,
         batch.completion_mask,
         batch.group_ids,
+        scored=batch.written,
         temperature=batch.temperature,
         entropy=entropy,
         hidden=hidden,

@@ -65,31 +65,34 @@ class CausalNet(nn.Module):
         completion_mask: Tensor,
         group_ids: Tensor | None = None,
         *,
+        scored: Tensor | None = None,
         temperature: float = 1.0,
         entropy: bool = False,
         hidden: bool = False,
     ) -> TokenScores:
         """Scores of every completion token.  [B, S] left-padded and [B, T] right-padded -> TokenScores [B, T].
 
-        Rows with equal ``group_ids`` [B] have the same prompt; None: nothing is known of that.
+        Rows with equal ``group_ids`` [B] have the same prompt; None: nothing is known of that.  ``scored`` [B, T], a
+        part of ``completion_mask``: only these tokens go through the head, the others have 0 and no gradient.
         """
-        chosen = completion_ids[completion_mask]
+        wanted = completion_mask if scored is None else scored
+        chosen = completion_ids[wanted]
         states = None
         if self.simple_head:
             states, at = self._states(prompt_ids, prompt_mask, completion_ids, completion_mask, group_ids)
             head = self.model.get_output_embeddings()
             logp, ent = head_logprobs(
-                states[at[completion_mask]], head.weight, head.bias, chosen, temperature=temperature, entropy=entropy
+                states[at[wanted]], head.weight, head.bias, chosen, temperature=temperature, entropy=entropy
             )
         else:
             inputs = _plain(prompt_ids, prompt_mask, completion_ids, completion_mask)
-            logits = self.model(**inputs, logits_to_keep=completion_ids.shape[1]).logits[completion_mask]
+            logits = self.model(**inputs, logits_to_keep=completion_ids.shape[1]).logits[wanted]
             logp, ent = logprobs_from_logits(logits.float() / temperature, chosen, entropy=entropy)
             if hidden:
                 states, at = self._states(prompt_ids, prompt_mask, completion_ids, completion_mask, None)
         return TokenScores(
-            _scatter(logp, completion_mask),
-            None if ent is None else _scatter(ent, completion_mask),
+            _scatter(logp, wanted),
+            None if ent is None else _scatter(ent, wanted),
             states[at] if hidden and states is not None else None,
         )
 

@@ -46,9 +46,11 @@ class Sample:
     answer: str | None
     fields: Mapping[str, Any]
     num_tokens: int
-    """Completion tokens, the end token included."""
+    """Completion tokens that the policy wrote, the end token included."""
     truncated: bool
     """The limit came before an end token."""
+    turns: tuple[str, ...] = ()
+    """Where an environment took part: what the policy wrote in each of its turns."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ class RolloutBatch:
     completion_mask: Tensor
     """[B, T] True = real token."""
     mask: Tensor
-    """[B, T] True = trained token: a subset of ``completion_mask``."""
+    """[B, T] True = trained token: a subset of ``own_mask``."""
     group_ids: Tensor
     """[B] rows with equal ids answer the same prompt; unique over processes within the step."""
     row_ids: Tensor
@@ -166,8 +168,10 @@ class RolloutBatch:
     """[B] POLICY, BASELINE or EXPERT."""
     exact_logp: bool = False
     """``behaviour_logp`` is what the trainer would compute, so it may serve as ``old_logp``."""
+    written: Tensor | None = None
+    """[B, T] True = the policy wrote it; None = all of ``completion_mask``.  The rest came from an environment."""
     max_new_tokens: int = 0
-    """The sampler's length limit, the end token included; 0 = not told."""
+    """The sampler's limit on what the policy writes, the end token included; 0 = not told."""
     seed: int = 0
     """Of the run; with the RL step and ``row_ids`` the key of per-row noise."""
     old_logp: Tensor | None = None
@@ -195,8 +199,18 @@ class RolloutBatch:
 
     @property
     def lengths(self) -> Tensor:
-        """[B] completion tokens, the end token included."""
+        """[B] completion tokens, the end token and an environment's replies included."""
         return self.completion_mask.sum(1)
+
+    @property
+    def own_mask(self) -> Tensor:
+        """[B, T] True = token that the policy wrote."""
+        return self.completion_mask if self.written is None else self.written
+
+    @property
+    def own_lengths(self) -> Tensor:
+        """[B] tokens that the policy wrote, the end token included."""
+        return self.own_mask.sum(1)
 
     @property
     def counted(self) -> Tensor:

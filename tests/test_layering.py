@@ -18,6 +18,7 @@ LAYERS = [
     {"types", "tags", "pulse"},
     {
         "schedules",
+        "environments",
         "batching",
         "cache",
         "packing",
@@ -94,7 +95,7 @@ def test_imports_point_one_way(path):
 
 def test_the_slots_are_all_packages_whose_base_is_a_slot():
     bases = {catalog.entry(base).module.split(".")[1] for slot, base in catalog.slots().items()}
-    assert bases - {"policy", "evaluation", "data", "schedules"} == SLOTS
+    assert bases - {"policy", "evaluation", "data", "schedules", "environments"} == SLOTS
 
 
 def test_declared_exceptions_are_still_needed():
@@ -108,7 +109,7 @@ def test_declared_exceptions_are_still_needed():
     assert set(HEAVY) <= heavy
 
 
-@pytest.mark.parametrize("slot", sorted(SLOTS | {"functional", "schedules"}))
+@pytest.mark.parametrize("slot", sorted(SLOTS | {"functional", "schedules", "environments"}))
 def test_components_import_neither_lightning_nor_transformers(slot):
     for path in PACKAGE.joinpath(slot).rglob("*.py"):
         name = path.relative_to(PACKAGE).as_posix()

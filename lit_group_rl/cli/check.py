@@ -102,7 +102,7 @@ def _data(module: Any, data: Any, report: Report) -> None:
     shared = sum(repr(p.text) in heldout_texts for p in some)
     lengths = [(len(module.policy.encode(p)), p) for p in (*some, *data.heldout)]
     longest, which = max(lengths, key=lambda pair: pair[0])
-    room, context = module.sampler.max_new_tokens, module.policy.context_length
+    room, context = module.sampler.longest, module.policy.context_length
     text = (
         f"{len(data.train)} train / {len(data.heldout)} held-out, "
         f"{f'{shared} SHARED' if shared else 'none shared'}, longest prompt {longest} + {room} new of {context} tokens"
@@ -110,7 +110,7 @@ def _data(module: Any, data: Any, report: Report) -> None:
     if longest + room > context:
         raise RecipeError(
             f"{text}: {which.place or 'a prompt'} does not fit. "
-            f"Lower model.sampler.max_new_tokens to {context - longest} or shorten the prompts"
+            f"Lower model.sampler.max_new_tokens by {longest + room - context} or shorten the prompts"
         )
     if shared:
         raise RecipeError(f"{text}. Held-out accuracy would not be held out: remove the doubles")

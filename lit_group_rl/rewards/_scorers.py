@@ -49,6 +49,7 @@ class Sample:
     fields: dict[str, Any]
     num_tokens: int
     truncated: bool
+    turns: tuple[str, ...] = ()
 
 
 def math_verify(gold: str, answer: str) -> float | None:

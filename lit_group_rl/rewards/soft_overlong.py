@@ -66,4 +66,4 @@ class SoftOverlong(RewardShaper):
                 "max_new_tokens of the batch at 0. Set SoftOverlong.limit"
             )
         buffer = max(1, round(self.buffer * limit)) if self.buffer < 1 else int(self.buffer)
-        return clock.at(self.coef) * soft_overlong(batch.lengths, limit, buffer)
+        return clock.at(self.coef) * soft_overlong(batch.own_lengths, limit, buffer)

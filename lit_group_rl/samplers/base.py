@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from lit_group_rl.drawn import Drawn
 from lit_group_rl.schedules.base import Clock
 from lit_group_rl.types import POLICY, Component, Prompt, RolloutBatch
 
@@ -19,7 +20,7 @@ class Sampler(Component):
     group_size: int
     """Completions per prompt."""
     max_new_tokens: int
-    """Longest completion, the end token included."""
+    """Most tokens that the policy writes in a completion, the end token included."""
 
     roles: ClassVar[frozenset[int]] = frozenset({POLICY})
     """Roles of the rows it makes; a component that reads rows of another one is told so."""
@@ -34,6 +35,34 @@ class Sampler(Component):
         ``positions`` number the prompts of the step over all processes: group ids, row ids and every random draw
         derive from (seed, step, position, member), so that the result does not depend on layout.
         """
+
+    def draw(
+        self,
+        policy: HFPolicy,
+        prompts: Sequence[Prompt],
+        *,
+        copies: int,
+        keys: Sequence[int],
+        temperature: float,
+        **law: Any,
+    ) -> Drawn:
+        """``copies`` completions of every prompt, for training and for held-out evaluation alike.
+
+        ``keys`` holds one integer per completion; temperature 0 is greedy.
+        """
+        return policy.generate(
+            [policy.encode(p) for p in prompts],
+            copies=copies,
+            keys=keys,
+            max_new_tokens=self.max_new_tokens,
+            temperature=temperature,
+            **law,
+        )
+
+    @property
+    def longest(self) -> int:
+        """Tokens that a completion can have, what an environment writes included."""
+        return self.max_new_tokens
 
     def size(self, clock: Clock) -> int:
         """Completions per prompt at this RL step."""

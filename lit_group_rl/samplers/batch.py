@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lit_group_rl.metric_bag import MetricBag
 from lit_group_rl.types import POLICY, Prompt, RolloutBatch, Sample
 
 if TYPE_CHECKING:
@@ -44,23 +45,33 @@ def build_batch(
     entropy: Tensor | None = None,
     role: int = POLICY,
     max_new_tokens: int = 0,
+    written: Tensor | None = None,
+    turns: Sequence[tuple[str, ...]] | None = None,
 ) -> RolloutBatch:
     """The batch of drawn rows, with the text of each completion decoded once for the rewards."""
     device = completion_ids.device
     ids, prompt_mask = left_padded(prompt_ids, policy.pad_id, device)
     lengths = completion_mask.sum(1).tolist()
+    own = completion_mask if written is None else written
     cut = truncated.tolist()
     texts = policy.decode([row[:n] for row, n in zip(completion_ids.tolist(), lengths, strict=True)])
     samples = [
-        Sample(p.text, text, p.answer, p.fields, n, c)
-        for p, text, n, c in zip(prompts, texts, lengths, cut, strict=True)
+        Sample(p.text, text, p.answer, p.fields, n, c, said)
+        for p, text, n, c, said in zip(
+            prompts, texts, own.sum(1).tolist(), cut, turns or [()] * len(texts), strict=True
+        )
     ]
+    metrics = MetricBag()
+    if turns is not None:
+        metrics.mean("episode/turns", sum(map(len, turns)), len(turns))
+        metrics.mean("episode/reply_tokens", (completion_mask & ~own).sum(), len(turns))
     return RolloutBatch(
         prompt_ids=ids,
         prompt_mask=prompt_mask,
         completion_ids=completion_ids,
         completion_mask=completion_mask,
-        mask=completion_mask.clone(),
+        mask=own.clone(),
+        written=written,
         group_ids=group_ids.to(device),
         row_ids=(group_ids * MAX_MEMBERS + members).to(device),
         truncated=truncated,
@@ -71,4 +82,5 @@ def build_batch(
         exact_logp=exact_logp,
         max_new_tokens=max_new_tokens,
         entropy=entropy,
+        metrics=metrics,
     )

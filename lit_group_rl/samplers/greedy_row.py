@@ -32,15 +32,12 @@ class GreedyRowSampler(GroupSampler):
         self, policy: HFPolicy, prompts: Sequence[Prompt], positions: Sequence[int], clock: Clock, seed: int
     ) -> RolloutBatch:
         drawn = super().sample(policy, prompts, positions, clock, seed)
-        encoded = [policy.encode(prompt) for prompt in prompts]
-        likeliest = policy.generate(
-            encoded, copies=1, keys=[0] * len(prompts), max_new_tokens=self.max_new_tokens, temperature=0.0
-        )
+        likeliest = self.draw(policy, prompts, copies=1, keys=[0] * len(prompts), temperature=0.0)
         members = self.size(clock)
         greedy = build_batch(
             policy,
             prompts=prompts,
-            prompt_ids=encoded,
+            prompt_ids=[policy.encode(prompt) for prompt in prompts],
             completion_ids=likeliest.ids,
             completion_mask=likeliest.mask,
             truncated=likeliest.truncated,
@@ -52,6 +49,8 @@ class GreedyRowSampler(GroupSampler):
             max_new_tokens=self.max_new_tokens,
             entropy=likeliest.entropy,
             role=BASELINE,
+            written=likeliest.written,
+            turns=likeliest.turns,
         )
         greedy.mask = torch.zeros_like(greedy.mask)
         both = RolloutBatch.cat([drawn, greedy])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lit_group_rl.drawn import Drawn
+from lit_group_rl.environments.base import Environment
+from lit_group_rl.environments.episode import play
 from lit_group_rl.functional.rng import seed_of
 from lit_group_rl.samplers.base import Sampler
 from lit_group_rl.samplers.batch import build_batch
@@ -30,7 +33,7 @@ class GroupSampler(Sampler):
     group_size: int = 8
     """G: completions per prompt."""
     max_new_tokens: int = 256
-    """Longest completion, the end token included."""
+    """Most tokens that the policy writes in a completion, the end token included."""
     temperature: Number = 1.0
     """Softmax temperature, above 0."""
     top_p: float = 1.0
@@ -38,7 +41,9 @@ class GroupSampler(Sampler):
     top_k: int = 0
     """Draw from the k likeliest tokens; 0 = all."""
     logit_noise: Number = 0.0
-    """Deviation of Gaussian noise on the logits, one draw per completion and token of the vocabulary."""
+    """Deviation of Gaussian noise on the logits, one draw per turn of a completion and token of the vocabulary."""
+    environment: Environment | None = None
+    """Answers the policy in the middle of a completion, e.g. ``Calculator``; null: nobody does."""
 
     def __post_init__(self) -> None:
         require(self.group_size >= 1, self, "group_size", "must be at least 1")
@@ -63,12 +68,11 @@ class GroupSampler(Sampler):
     ) -> RolloutBatch:
         copies, temperature, noise = self.size(clock), clock.at(self.temperature), clock.at(self.logit_noise)
         keys = [seed_of(seed, "sample", clock.step, at, member) for at in positions for member in range(copies)]
-        encoded = [policy.encode(prompt) for prompt in prompts]
-        drawn = policy.generate(
-            encoded,
+        drawn = self.draw(
+            policy,
+            prompts,
             copies=copies,
             keys=keys,
-            max_new_tokens=self.max_new_tokens,
             temperature=temperature,
             top_p=self.top_p,
             top_k=self.top_k,
@@ -78,7 +82,7 @@ class GroupSampler(Sampler):
         return build_batch(
             policy,
             prompts=[p for p in prompts for _ in range(copies)],
-            prompt_ids=[ids for ids in encoded for _ in range(copies)],
+            prompt_ids=[policy.encode(p) for p in prompts for _ in range(copies)],
             completion_ids=drawn.ids,
             completion_mask=drawn.mask,
             truncated=drawn.truncated,
@@ -89,4 +93,27 @@ class GroupSampler(Sampler):
             exact_logp=drawn.exact and not truncating,
             max_new_tokens=self.max_new_tokens,
             entropy=drawn.entropy,
+            written=drawn.written,
+            turns=drawn.turns,
         )
+
+    def draw(
+        self,
+        policy: HFPolicy,
+        prompts: Sequence[Prompt],
+        *,
+        copies: int,
+        keys: Sequence[int],
+        temperature: float,
+        **law: Any,
+    ) -> Drawn:
+        given: dict[str, Any] = {"copies": copies, "keys": keys, "temperature": temperature, **law}
+        if self.environment is None:
+            return super().draw(policy, prompts, **given)
+        return play(policy.generate, policy, self.environment, prompts, max_new_tokens=self.max_new_tokens, **given)
+
+    @property
+    def longest(self) -> int:
+        if self.environment is None:
+            return self.max_new_tokens
+        return self.max_new_tokens + (self.environment.max_turns - 1) * self.environment.max_reply_tokens
