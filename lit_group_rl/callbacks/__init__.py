@@ -7,6 +7,7 @@ from pathlib import Path
 from lightning.pytorch import Callback
 
 from lit_group_rl.callbacks.base import Guard, RunCallback
+from lit_group_rl.callbacks.budget import CompletionBudget
 from lit_group_rl.callbacks.coach import Coach
 from lit_group_rl.callbacks.metrics_file import MetricsFile
 from lit_group_rl.callbacks.profiler import Profile
@@ -18,6 +19,7 @@ from lit_group_rl.callbacks.watchdog import Watchdog
 
 __all__ = [
     "Coach",
+    "CompletionBudget",
     "Guard",
     "MetricsFile",
     "Profile",

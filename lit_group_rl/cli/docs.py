@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lit_group_rl.cli import catalog, show
-from lit_group_rl.cli.compose import class_of, is_component, options_of
+from lit_group_rl.cli.compose import class_of, compose, is_component, options_of
 
 ROOT = catalog.PACKAGE.parent
 COMMAND = "python -m lit_group_rl.cli.docs"
@@ -70,7 +70,7 @@ class Recipe:
     @property
     def parts(self) -> dict[str, Any]:
         """Option of the module -> value, defaults filled in."""
-        return show._complete(self.name)["model"]
+        return show.completed(compose([self.name]))["model"]
 
     def classes(self) -> set[str]:
         """Names of all components in it, nested ones too."""

@@ -18,6 +18,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "ls": ("[recipes | configs | SLOT | CLASS]", "recipes, overlays, slots, components and their options", "show:ls"),
     "cat": ("NAME [OVERLAY...] [--resolved]", "print a recipe, or all that it resolves to", "show:cat"),
     "diff": ("RECIPE RECIPE", "what two recipes do differently, slot by slot", "show:diff"),
+    "compare": (
+        "RECIPE|RUN... [--seeds=3] [--config=OVERLAY...]",
+        "recipes on equal budget, paired seeds, one report",
+        "compare:compare",
+    ),
     "export": ("RUN DIR", "write a plain Hugging Face folder", "export:export"),
 }
 """Command -> (arguments, what it does, module:function)."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import multiprocessing
 import os
 import statistics
@@ -23,6 +22,7 @@ from typing import Any
 import yaml
 
 from lit_group_rl.cli import catalog
+from lit_group_rl.cli.compare_statistics import finite
 
 BEGIN, END = "<!-- every recipe: begin (python -m lit_group_rl.cli.results) -->", "<!-- every recipe: end -->"
 ACCURACY = "eval/heldout/accuracy"
@@ -44,12 +44,11 @@ def record_of(root: Path, recipe: str, seed: int, steps: int) -> Path:
 def outcome(rows: dict[int, dict[str, float]]) -> dict[str, Any]:
     """Start, end and whether every update was finite, of the numbers that a run logged by RL step."""
     evaluated = [step for step in sorted(rows) if ACCURACY in rows[step]]
-    watched = [row[tag] for row in rows.values() for tag in ("loss/total", "optim/grad_norm") if tag in row]
     return {
         "start": rows[evaluated[0]][ACCURACY],
         "end": rows[evaluated[-1]][ACCURACY],
         "last_step": max(rows),
-        "finite": all(map(math.isfinite, watched)),
+        "finite": finite(rows.values()),
     }
 
 

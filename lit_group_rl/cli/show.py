@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lit_group_rl.cli import catalog
-from lit_group_rl.cli.compose import class_of, compose, is_component, locate, options_of
+from lit_group_rl.cli.compose import Composed, class_of, compose, is_component, locate, options_of
 from lit_group_rl.cli.precheck import TOP, check_names
 from lit_group_rl.cli.refusal import Refusal, closest, suggest
 
@@ -62,7 +62,7 @@ def diff(argv: Sequence[str]) -> int:
     """What B does differently from A; a default that is written out is no difference."""
     if len(argv) != 2:
         raise Refusal("diff", f"compares two recipes, got {len(argv)}", "For example lit-group-rl diff grpo dapo.")
-    rows = differences(_complete(argv[0]), _complete(argv[1]))
+    rows = differences(completed(compose([argv[0]])), completed(compose([argv[1]])))
     if not rows:
         print(f"{argv[0]} and {argv[1]} do the same: no difference in any slot or option.")
         return 0
@@ -72,9 +72,8 @@ def diff(argv: Sequence[str]) -> int:
     return 0
 
 
-def _complete(name: str) -> dict[str, Any]:
+def completed(config: Composed) -> dict[str, Any]:
     """A recipe with the defaults of its classes filled in, components as (class, options)."""
-    config = compose([name])
     check_names(config, complete=False)
     values = dict(config.values)
     for root, owner in catalog.ROOTS.items():
