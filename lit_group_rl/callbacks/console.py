@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-import unicodedata
+
+from lit_group_rl.plain_text import safe as safe
 
 CLEAR = "\r\x1b[2K"
 MARKUP = "\\`*_[]<>&|~#!"
 TEXT_LIMIT = 400
-JOINERS = "\u200c\u200d"
 
 
 class Console:
@@ -57,24 +57,6 @@ CONSOLE = Console()
 """The one of this process: callbacks share it so that they do not write into each other's live line."""
 
 
-def safe(text: str, limit: int | None = None) -> str:
-    """``text`` on one line with everything escaped that could steer a terminal or hide.
-
-    Control characters, terminal escape codes, direction overrides and lone surrogates appear as backslash escapes;
-    emoji, CJK and right-to-left letters stay.  Longer than ``limit`` characters: cut, with the number left out.
-    """
-    rest = 0 if limit is None else len(text) - limit
-    kept = text if rest <= 0 else text[:limit]
-    out = "".join(c if _harmless(c) else c.encode("unicode_escape", "surrogatepass").decode() for c in kept)
-    return out if rest <= 0 else f"{out}… (+{rest})"
-
-
 def cell(text: str) -> str:
     """``text`` as Markdown that shows it as it is, on one line, inside a table cell too; empty is shown as ∅."""
     return "".join(f"&#{ord(c)};" if c in MARKUP else c for c in safe(text, TEXT_LIMIT)) or "∅"
-
-
-def _harmless(char: str) -> bool:
-    if char in JOINERS:
-        return True
-    return unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,33 +10,44 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from lit_group_rl.callbacks.base import Guard, RunCallback, keep_until, to_json
+from lit_group_rl.callbacks.base import Guard, RunCallback, keep_until, to_json, write_atomic
 from lit_group_rl.callbacks.console import CONSOLE, cell, safe
+from lit_group_rl.plain_text import plain_prompt
 from lit_group_rl.types import BASELINE, EXPERT, RolloutBatch
 
 FILE = "samples.jsonl"
 CONSOLE_LIMIT = 24
 CONSOLE_MEMBERS = 8
+FILE_LIMIT = 64 * 2**20
+"""Bytes of samples.jsonl above which it is thinned."""
 
 
 class SampleTable(RunCallback):
     """Writes a few whole groups to TensorBoard's Text tab, to samples.jsonl, and one to the console.
 
     Groups are the first of the step, not chosen by result; the console shows one in which members differ if there is
-    one, since only those teach.  With several processes they are those of the first.
+    one, since only those teach.  With several processes they are those of the first.  Above 64 MiB every second step
+    goes out of samples.jsonl, so that what stays still spans the run.
     """
 
     def __init__(
-        self, every: int = 20, groups: int = 4, console_every: int = 1, run_dir: str | Path | None = None
+        self,
+        every: int = 20,
+        groups: int = 4,
+        console_every: int = 1,
+        run_dir: str | Path | None = None,
+        file_groups: int = 16,
     ) -> None:
         """``every``: RL steps between tables (also after the first and the last), ``groups``: prompts in a table,
         ``console_every``: held-out evaluations between groups on the console, 0 = none; ``run_dir``: folder of
-        samples.jsonl, None = the trainer's ``default_root_dir``.
+        samples.jsonl, None = the trainer's ``default_root_dir``; ``file_groups``: prompts of a step in samples.jsonl.
         """
-        for name, value, least in (("every", every, 1), ("groups", groups, 1), ("console_every", console_every, 0)):
-            if value < least:
-                raise ValueError(f"SampleTable({name}={value}): {name} must be at least {least}")
-        self.every, self.groups, self.console_every = every, groups, console_every
+        least = {"every": 1, "groups": 1, "console_every": 0, "file_groups": 1}
+        given = {"every": every, "groups": groups, "console_every": console_every, "file_groups": file_groups}
+        for name, value in given.items():
+            if value < least[name]:
+                raise ValueError(f"SampleTable({name}={value}): {name} must be at least {least[name]}")
+        self.every, self.groups, self.console_every, self.file_groups = every, groups, console_every, file_groups
         self.run_dir = run_dir
         self._evaluations = 0
         self._guard = Guard()
@@ -70,7 +82,9 @@ class SampleTable(RunCallback):
         path = self._path(trainer)
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a", encoding="utf-8") as file:
-            file.write("".join(to_json(group) + "\n" for group in groups[: self.groups]))
+            file.write("".join(to_json(group) + "\n" for group in groups[: self.file_groups]))
+        if path.stat().st_size > FILE_LIMIT:
+            _thin(path)
 
     def _path(self, trainer: Trainer) -> Path:
         return Path(self.run_dir or trainer.default_root_dir) / FILE
@@ -123,13 +137,6 @@ def console_line(group: dict[str, Any]) -> str:
     return f"{prompt} → {'  '.join(shown)}{rest}  group mean {_text(mean, '.2f')}"
 
 
-def plain_prompt(prompt: str | list[dict[str, str]]) -> str:
-    """A prompt as one text; of a chat 'role: content' per message."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{m.get('role', '')}: {m.get('content', '')}" for m in prompt)
-
-
 def _block(group: dict[str, Any]) -> str:
     members = group["members"]
     names = list(members[0]["rewards"])
@@ -149,6 +156,15 @@ def _block(group: dict[str, Any]) -> str:
         cells += [_text(m["total"], ".3g"), _text(m["advantage"], "+.2f"), str(m["length"]), m["end"]]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _thin(path: Path) -> None:
+    """Drop every second step; the first and the newest stay."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    at = [json.loads(line)["step"] for line in lines]
+    steps = sorted(set(at))
+    kept = {*steps[::2], steps[-1]}
+    write_atomic(path, "".join(line for line, step in zip(lines, at, strict=True) if step in kept))
 
 
 def _number(value: float) -> float | None:

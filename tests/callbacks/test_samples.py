@@ -78,7 +78,7 @@ def test_the_console_line(make_rollout):
 def test_tables_after_the_first_step_every_twentieth_and_the_last(trainer, module, make_rollout, tmp_path):
     logger = TensorBoardLogger(tmp_path, name="", version="")
     trainer.loggers, module.steps = [logger], 45
-    table = SampleTable(groups=1, run_dir=tmp_path)
+    table = SampleTable(groups=1, file_groups=1, run_dir=tmp_path)
     table.on_metrics(trainer, module, 0, EVALUATED)
     module.last_batch = make_rollout(GROUPS)
     for step in range(1, 46):
@@ -124,7 +124,7 @@ def test_bad_options_are_refused():
 
 
 def test_a_resumed_run_drops_the_samples_that_it_draws_anew(trainer, module, make_rollout, tmp_path):
-    table = SampleTable(every=1, groups=1, run_dir=tmp_path)
+    table = SampleTable(every=1, file_groups=1, run_dir=tmp_path)
     module.last_batch = make_rollout(GROUPS)
     for step in (1, 2, 3):
         table.on_metrics(trainer, module, step, {})
@@ -134,3 +134,22 @@ def test_a_resumed_run_drops_the_samples_that_it_draws_anew(trainer, module, mak
     SampleTable(run_dir=tmp_path).on_train_start(trainer, module)
     lines = (tmp_path / "samples.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
+def test_the_file_holds_more_groups_than_the_table(trainer, module, make_rollout, tmp_path):
+    module.last_batch = make_rollout({f"{i}+{i}=": [("1", 1.0), ("2", 0.0)] for i in range(8)})
+    SampleTable(groups=2, file_groups=5, run_dir=tmp_path).on_metrics(trainer, module, 1, {})
+    rows = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    assert [row["prompt"] for row in rows] == ["0+0=", "1+1=", "2+2=", "3+3=", "4+4="]
+
+
+def test_a_file_that_grows_too_large_loses_every_second_step(trainer, module, make_rollout, tmp_path, monkeypatch):
+    module.last_batch = make_rollout(GROUPS)
+    table, path = SampleTable(every=1, run_dir=tmp_path), tmp_path / "samples.jsonl"
+    table.on_metrics(trainer, module, 1, {})
+    # room for four steps of this size and some more digits
+    monkeypatch.setattr("lit_group_rl.callbacks.samples.FILE_LIMIT", 4 * path.stat().st_size + 20)
+    for step in range(2, 8):
+        table.on_metrics(trainer, module, step, {})
+    # 1 2 3 4 5 -> 1 3 5 -> 1 3 5 6 7 -> 1 5 7
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 1, 5, 5, 7, 7]
