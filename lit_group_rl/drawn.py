@@ -26,8 +26,8 @@ class Drawn:
     """[B, T] True = drawn token."""
     logp: Tensor
     """[B, T] under the distribution the token was drawn from; 0 off the mask."""
-    entropy: Tensor
-    """[B, T] of that distribution, nats; 0 off the mask."""
+    entropy: Tensor | None
+    """[B, T] of that distribution, nats; 0 off the mask.  None: whoever drew did not tell."""
     truncated: Tensor
     """[B] True = the limit came before an end token or stop text."""
     exact: bool

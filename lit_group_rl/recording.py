@@ -130,7 +130,7 @@ def log_rollout(batch: RolloutBatch, bag: MetricBag) -> None:
     assert batch.scores is not None
     assert batch.solved is not None
     bag.merge(batch.metrics)
-    lengths, counted = batch.lengths.double(), batch.counted
+    lengths, counted = batch.own_lengths.double(), batch.counted
     bag.mean("length/mean", lengths.sum(), len(lengths))
     bag.max("length/max", lengths.max())
     bag.mean("length/p95", lengths.quantile(0.95), 1)
@@ -139,7 +139,7 @@ def log_rollout(batch: RolloutBatch, bag: MetricBag) -> None:
     for name, rows in (("correct", batch.solved & counted), ("wrong", ~batch.solved & counted)):
         bag.mean(f"length/{name}", (lengths * rows).sum(), rows.sum())
     if batch.entropy is not None:
-        bag.masked("policy/entropy", batch.entropy, batch.completion_mask)
+        bag.masked("policy/entropy", batch.entropy, batch.own_mask)
     unsolved = [s for s, right in zip(batch.samples, batch.solved.tolist(), strict=True) if s.answer and not right]
     missed = sum(stands_in(str(s.answer).strip(), s.completion) for s in unsolved)
     bag.mean("reward/answer_missed_frac", missed, len(unsolved))
@@ -214,6 +214,19 @@ def log_advantages(batch: RolloutBatch, bag: MetricBag) -> None:
         bag.masked("critic/value_mean", batch.values, mask)
     if batch.ref_logp is not None and batch.old_logp is not None:
         bag.masked("policy/kl_ref", batch.old_logp.double() - batch.ref_logp.double(), mask)
+    if batch.old_logp is not None and not batch.exact_logp:
+        log_mismatch(batch, bag)
+
+
+def log_mismatch(batch: RolloutBatch, bag: MetricBag) -> None:
+    """How far the sampler's log-probs lie from the trainer's, where they are not the same numbers."""
+    assert batch.old_logp is not None
+    mask = batch.mask & (batch.row_role == POLICY)[:, None]
+    gap = batch.behaviour_logp.double() - batch.old_logp.double()
+    bag.masked("mismatch/kl", gap, mask)
+    bag.masked("mismatch/abs_mean", gap.abs(), mask)
+    if mask.any():
+        bag.max("mismatch/abs_max", torch.where(mask, gap.abs(), 0.0).max())
 
 
 def _std(values: torch.Tensor) -> torch.Tensor:

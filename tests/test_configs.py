@@ -111,7 +111,9 @@ def test_an_overlay_names_no_algorithm(overlay):
     values = yaml.safe_load(OVERLAYS[overlay].read_text(encoding="utf-8"))
     assert set(values) <= set(WHAT_AN_OVERLAY_MAY_SET)
     model = values.get("model") or {}
-    assert set(model) <= WHAT_AN_OVERLAY_MAY_SET["model"] | ({"loss_weights"} if overlay.startswith(CORRECTED) else set())
+    assert set(model) <= WHAT_AN_OVERLAY_MAY_SET["model"] | (
+        {"loss_weights"} if overlay.startswith(CORRECTED) else set()
+    )
     assert "sampler" not in model or not is_component(model["sampler"])
 
 

@@ -70,14 +70,14 @@ def header(path: Path) -> str:
 
 @cache
 def slots() -> dict[str, str]:
-    """Slot -> its base class: the options of the module and the data that take a component, and what components hold: environments, schedules."""
+    """Slot -> its base class: the options of the module and the data that take a component, and what these hold."""
     found = {}
     for owner in ROOTS.values():
         for option in _options(owner).values():
             base = next((word for word in re.findall(r"\w+", option.annotation) if word in _classes()), None)
             if base:
                 found[option.name] = base
-    return found | {"environment": "Environment", "schedule": "Schedule"}
+    return found | {"environment": "Environment", "engine": "RolloutEngine", "schedule": "Schedule"}
 
 
 @cache

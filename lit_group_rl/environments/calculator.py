@@ -12,6 +12,7 @@ from lit_group_rl.environments.base import Environment, Turn
 
 MAX_DIGITS = 64
 """Longer numbers are refused, so that a product of products cannot grow without end."""
+_EXPRESSION = re.compile(r"[-+*/().\s0-9]*[0-9][-+*/().\s0-9]*")
 _TOKEN = re.compile(r"\s*(?:([0-9]+(?:\.[0-9]+)?)|([-+*/()]))")
 
 
@@ -95,19 +96,27 @@ def shown(value: Fraction) -> str:
 class Calculator(Environment):
     """Works out what stands between ``<`` and ``>`` and writes the value behind it: ``<17+25>`` becomes ``<17+25>42``.
 
-    It knows + - * / and brackets, exactly.  What it cannot work out is answered with ``?``.  The policy then writes
-    on; an end token ends the episode.
+    It knows + - * / and brackets, exactly.  What it cannot work out is answered with ``?``.  An empty call, ``<>``, is
+    about the question: its last expression that has a value.  The policy then writes on; an end token ends the episode.
     """
 
     stops: ClassVar[tuple[str, ...]] = (">",)
 
     def reply(self, turns: Sequence[Turn]) -> list[str | None]:
-        return [None if turn.ended else self._answer(turn.said) for turn in turns]
+        return [None if turn.ended else self._answer(turn) for turn in turns]
 
     @staticmethod
-    def _answer(said: str) -> str:
-        _, opened, call = said.partition(">")[0].rpartition("<")
-        try:
-            return shown(evaluate(call)) if opened else "?"
-        except NoValue:
-            return "?"
+    def _answer(turn: Turn) -> str:
+        _, opened, call = turn.said.partition(">")[0].rpartition("<")
+        tried = [call] if call.strip() else reversed(_EXPRESSION.findall(_question(turn)))
+        for expression in tried if opened else ():
+            try:
+                return shown(evaluate(expression))
+            except NoValue:
+                continue
+        return "?"
+
+
+def _question(turn: Turn) -> str:
+    text = turn.prompt.text
+    return text if isinstance(text, str) else str(text[-1].get("content", ""))

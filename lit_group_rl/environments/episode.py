@@ -68,7 +68,7 @@ def play(
         _Episode(prompt, policy.encode(prompt), key)
         for prompt, key in zip([p for p in prompts for _ in range(copies)], keys, strict=True)
     ]
-    live, exact = episodes, True
+    live, exact, told = episodes, True, True
     for number in range(environment.max_turns):
         turn_keys = [e.key if number == 0 else seed_of(e.key, "turn", number) for e in live]
         # the first turns of a group share their prompt
@@ -81,7 +81,7 @@ def play(
             stops=environment.stops,
             **law,
         )
-        exact = exact and drawn.exact
+        exact, told = exact and drawn.exact, told and drawn.entropy is not None
         for row, episode in enumerate(live):
             _take(episode, drawn, row, max_new_tokens)
         for episode, said in zip(live, policy.decode([e.ids[e.start :] for e in live]), strict=True):
@@ -89,15 +89,15 @@ def play(
         live = _answered(environment, policy, [e for e in live if not e.truncated], number, max_new_tokens)
         if not live:
             break
-    return _padded(episodes, policy, drawn.ids.device, exact)
+    return _padded(episodes, policy, drawn.ids.device, exact, told)
 
 
 def _take(episode: _Episode, drawn: Drawn, row: int, limit: int) -> None:
     """Add a turn to its episode, cut to what the policy has left."""
     length, left = int(drawn.mask[row].sum()), episode.left(limit)
     n = min(length, left)
-    parts = (x[row, :n].tolist() for x in (drawn.ids, drawn.logp, drawn.entropy))
-    ids, logp, entropy = parts
+    ids, logp = drawn.ids[row, :n].tolist(), drawn.logp[row, :n].tolist()
+    entropy = [0.0] * n if drawn.entropy is None else drawn.entropy[row, :n].tolist()
     episode.start = len(episode.ids)
     episode.add(ids, logp, entropy, written=True)
     episode.truncated = length > left or bool(drawn.truncated[row])
@@ -134,7 +134,7 @@ def _answered(
     return going
 
 
-def _padded(episodes: list[_Episode], policy: HFPolicy, device: torch.device, exact: bool) -> Drawn:
+def _padded(episodes: list[_Episode], policy: HFPolicy, device: torch.device, exact: bool, told: bool) -> Drawn:
     width = max(len(e.ids) for e in episodes)
 
     def table(rows: list[list[Any]], fill: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -144,7 +144,7 @@ def _padded(episodes: list[_Episode], policy: HFPolicy, device: torch.device, ex
         ids=table([e.ids for e in episodes], policy.pad_id, torch.long),
         mask=table([[True] * len(e.ids) for e in episodes], False, torch.bool),
         logp=table([e.logp for e in episodes], 0.0, torch.float32),
-        entropy=table([e.entropy for e in episodes], 0.0, torch.float32),
+        entropy=table([e.entropy for e in episodes], 0.0, torch.float32) if told else None,
         truncated=torch.tensor([e.truncated for e in episodes], device=device),
         exact=exact,
         written=table([e.written for e in episodes], False, torch.bool),

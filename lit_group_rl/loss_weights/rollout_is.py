@@ -82,7 +82,7 @@ class RolloutIS(LossWeight):
 
     def weight(self, ctx: LossContext) -> Tensor:
         assert ctx.batch.old_logp is not None
-        return rollout_weight(
+        weight = rollout_weight(
             (ctx.batch.old_logp - ctx.batch.behaviour_logp).to(ctx.logp.dtype),
             ctx.mask,
             level=self.level,
@@ -91,3 +91,6 @@ class RolloutIS(LossWeight):
             cap=self.cap,
             keep_token_weights=self.keep_token_weights,
         )
+        ctx.metrics.masked("mismatch/weight_mean", weight, ctx.mask)
+        ctx.metrics.masked("mismatch/dropped_frac", (weight == 0).double(), ctx.mask)
+        return weight

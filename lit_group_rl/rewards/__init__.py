@@ -4,6 +4,7 @@ from lit_group_rl.rewards.base import Reward, RewardShaper
 from lit_group_rl.rewards.code_execution import CodeExecution
 from lit_group_rl.rewards.evaluator_score import EvaluatorScore
 from lit_group_rl.rewards.exact_match import ExactMatch
+from lit_group_rl.rewards.follows import Follows
 from lit_group_rl.rewards.function import FunctionReward
 from lit_group_rl.rewards.group_embedding import GroupEmbedding
 from lit_group_rl.rewards.group_score import GroupScore
@@ -22,6 +23,7 @@ __all__ = [
     "CodeExecution",
     "EvaluatorScore",
     "ExactMatch",
+    "Follows",
     "Format",
     "FunctionReward",
     "GroupEmbedding",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lit_group_rl.drawn import Drawn
+from lit_group_rl.engines.base import RolloutEngine
 from lit_group_rl.environments.base import Environment
 from lit_group_rl.environments.episode import play
 from lit_group_rl.functional.rng import seed_of
@@ -44,6 +46,8 @@ class GroupSampler(Sampler):
     """Deviation of Gaussian noise on the logits, one draw per turn of a completion and token of the vocabulary."""
     environment: Environment | None = None
     """Answers the policy in the middle of a completion, e.g. ``Calculator``; null: nobody does."""
+    engine: RolloutEngine | None = None
+    """Draws in place of the policy's own decoding, e.g. ``VLLM``; null: the policy's own."""
 
     def __post_init__(self) -> None:
         require(self.group_size >= 1, self, "group_size", "must be at least 1")
@@ -55,7 +59,22 @@ class GroupSampler(Sampler):
 
     def checks(self, recipe: Recipe) -> Iterable[Problem]:
         noisy = isinstance(self.logit_noise, Schedule) or self.logit_noise > 0
-        if noisy and not any(type(part).__name__ == "RolloutIS" for _, part in recipe.components()):
+        corrected = any(type(part).__name__ == "RolloutIS" for _, part in recipe.components())
+        if noisy and self.engine is not None:
+            yield Problem(
+                "model.sampler.logit_noise",
+                f"{type(self.engine).__name__} cannot shift the logits of each completion",
+                "Set it to 0, or engine to null",
+            )
+        if self.engine is not None and not corrected:
+            yield Problem(
+                "model.sampler.engine",
+                "its probabilities are not quite those that are trained (see mismatch/ in the metrics), and nothing "
+                "corrects it",
+                "Add RolloutIS to model.loss_weights, as the overlays under configs/engine do",
+                warning=True,
+            )
+        if noisy and not corrected:
             yield Problem(
                 "model.sampler.logit_noise",
                 "the completions come from another distribution than the one that is trained, and nothing corrects it",
@@ -108,9 +127,11 @@ class GroupSampler(Sampler):
         **law: Any,
     ) -> Drawn:
         given: dict[str, Any] = {"copies": copies, "keys": keys, "temperature": temperature, **law}
-        if self.environment is None:
-            return super().draw(policy, prompts, **given)
-        return play(policy.generate, policy, self.environment, prompts, max_new_tokens=self.max_new_tokens, **given)
+        with nullcontext(policy.generate) if self.engine is None else self.engine.serving(policy) as generate:
+            if self.environment is None:
+                encoded = [policy.encode(p) for p in prompts]
+                return generate(encoded, max_new_tokens=self.max_new_tokens, **given)
+            return play(generate, policy, self.environment, prompts, max_new_tokens=self.max_new_tokens, **given)
 
     @property
     def longest(self) -> int:
