@@ -20,7 +20,7 @@ demo: install
 
 test: install
 	$(BIN)/python -m pytest -m "not slow" -n 2
-	$(BIN)/python -m pytest -m slow -n 2
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
 
 fast: install
 	$(BIN)/python -m pytest -m "not slow" -n 2

@@ -18,7 +18,7 @@ import torch
 
 from tests.distributed import scenarios
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("distributed")]
 
 ROOT = Path(__file__).parents[2]
 OWN = ("time/", "perf/")

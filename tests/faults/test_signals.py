@@ -13,7 +13,7 @@ import pytest
 from lit_group_rl import checkpoint
 from tests.faults.runs import QUICK, ROOT, Run, rows, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("signals")]
 
 STAGES = ("sampling", "scoring", "judging", "update", "evaluation", "saving")
 EVERY = ["--model.heldout.every=2", "--steps=4"]
@@ -35,8 +35,11 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "grpo" / "0001"
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    ("stage", "signum"),
+    # both arrive at the same flag: Ctrl-C is tried before, in and after the update
+    [*((stage, signal.SIGTERM) for stage in STAGES), *((s, signal.SIGINT) for s in ("sampling", "update", "saving"))],
+)
 def test_a_run_stops_in_any_stage(stage: str, signum: int, tmp_path: Path, unbroken: Path) -> None:
     marker = tmp_path / "marker"
     # what cannot be broken off is made as long as it is in the default recipe
