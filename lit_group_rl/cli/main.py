@@ -23,9 +23,13 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "recipes on equal budget, paired seeds, one report",
         "compare:compare",
     ),
-    "export": ("RUN DIR", "write a plain Hugging Face folder", "export:export"),
+    "samples": ("RUN [--step N] [--worst] [--grep TEXT]", "what a run wrote, by group", "samples:samples"),
+    "play": ("RUN [--prompt TEXT] [--temperature T] [--n N]", "ask a run", "play:play"),
+    "export": ("RUN DIR [--adapter]", "write a plain Hugging Face folder", "export:export"),
 }
 """Command -> (arguments, what it does, module:function)."""
+SELF_EXPLAINED = ("run", "compare", "samples", "play", "export")
+"""Modules whose --help says more."""
 
 
 def first_screen() -> str:
@@ -77,7 +81,7 @@ def _dispatch(command: str, rest: list[str]) -> int:
     if command not in COMMANDS:
         raise Refusal("command", f"'{command}' is not known", suggest(command, COMMANDS))
     arguments, what, target = COMMANDS[command]
-    if rest in (["-h"], ["--help"]) and not target.startswith("run:"):
+    if rest in (["-h"], ["--help"]) and target.partition(":")[0] not in SELF_EXPLAINED:
         print(f"usage: lit-group-rl {command} {arguments}\n\n  {what}")
         return 0
     module, _, function = target.partition(":")

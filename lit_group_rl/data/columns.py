@@ -112,6 +112,7 @@ class ColumnSource(PromptSource):
         return prompts
 
     def _one(self, row: dict[str, Any], place: str) -> Prompt:
+        answer: str | None = None
         given = _find(row, self.prompt)
         text = self._messages(given) if isinstance(given, list) else self._text(row, "prompt")
         if isinstance(text, list) and text[-1]["role"] == "assistant":
@@ -127,8 +128,8 @@ class ColumnSource(PromptSource):
                 f"data.source.answer is {self.answer!r}, but no answer of the assistant ends the messages there. "
                 "Set data.source.answer to the column with the answer, or to null if there is none"
             )
-        else:
-            answer = None if self.answer is None else self._text(row, "answer")
+        elif self.answer is not None:
+            answer = self._text(row, "answer")
         if not (text if isinstance(text, list) else text.strip()):
             raise _BadRow(f"the column {self.prompt!r} is empty")
         if answer is not None and self.answer_after:
