@@ -109,6 +109,7 @@ class Engine(L.LightningModule):
         if self.policy.net is not None:
             return
         self.policy.load()
+        self.data.fit_context(self.policy, self.sampler.longest)
         for model in self.models.values():
             model.build(self.policy)
         if self.describe(1).needs("ref_logp"):

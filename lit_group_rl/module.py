@@ -169,6 +169,9 @@ class LitGroupRL(Engine):
         if all(reward.weight == 0 for reward in self.rewards.values()):
             fix = "Give at least one reward a weight"
             found.append(Problem("model.rewards", "all weights are 0, so no completion would have a score", fix))
+        if self.learning_rate == 0:
+            message = "the learning rate is 0, so the policy stays what it is"
+            found.append(Problem("model.learning_rate", message, "Raise it to train", warning=True))
         turns = self.update_schedule
         if turns is not None and not any("policy" in turns.active(Clock(k, self.steps)) for k in range(self.steps)):
             message, fix = f"the policy never learns within {self.steps} steps", "Raise steps, or shorten other phases"
@@ -197,7 +200,6 @@ class LitGroupRL(Engine):
                     self.judge(batch, bag)
                     with self.signals.stage(self.device):
                         pass  # the last place where a signal breaks the step off, on all processes together
-                    self.boundary = None  # from here on the weights are those of no finished step
                     self.improve(batch, bag)
         except Diverged:
             self.numbers.go_back(self)
@@ -311,6 +313,7 @@ class LitGroupRL(Engine):
             loss = self.total_loss(micro, total, dict(zip(auxes, aux_counts, strict=True)), 1 / len(packs), bag)
             with parallel.gradient_sync(self.trainer.strategy, nets, last=i + 1 == len(packs)):
                 self.manual_backward(loss * world_size())
+        self.boundary = None  # from the first update on the weights are those of no finished step
         optimizer.step()
         self.numbers.observe(self._finite, batch, self)
         for name in self.active - {"policy"}:

@@ -69,6 +69,8 @@ class HFPolicy(nn.Module, Component):
         self.tokenizer: Any = None
         self._peft: Any = None
         self._encoded: dict[str, list[int]] = {}
+        self.prompt_limit: int | None = None
+        """Tokens of a prompt that are kept, the last ones and a start token; None: all."""
         self._stops: dict[tuple[str, ...], StopTexts] = {}
 
     # ---- loading
@@ -136,6 +138,8 @@ class HFPolicy(nn.Module, Component):
         try:
             return read()
         except (OSError, ValueError, ImportError) as e:
+            if self.path.startswith(("/", "./", "../", "~")) and not Path(self.path).is_dir():
+                raise RecipeError(f"model.policy.path: there is no folder {self.path!r}. Correct the path") from e
             first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
             raise RecipeError(f"model.policy.path: cannot load the {what} of {self.path!r}: {first}") from e
 
@@ -199,7 +203,8 @@ class HFPolicy(nn.Module, Component):
                 self._peft = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **self.lora))
             except (TypeError, ValueError) as e:
                 names = sorted({n.rsplit(".", 1)[-1] for n, m in model.named_modules() if isinstance(m, nn.Linear)})
-                raise RecipeError(f"model.policy.lora: {e}. Linear layers of this model: {', '.join(names)}") from e
+                what = str(e).partition(". ")[0].rstrip(".")
+                raise RecipeError(f"model.policy.lora: {what}. Linear layers of this model: {', '.join(names)}") from e
         for module in self._peft.modules():
             if isinstance(module, nn.Dropout):  # of lora_dropout, or of the adapter that is gone on from
                 module.p = 0.0
@@ -253,7 +258,11 @@ class HFPolicy(nn.Module, Component):
         key = repr(prompt.text)
         if key not in self._encoded:
             self._encoded[key] = self._encode(prompt)
-        return self._encoded[key]
+        ids = self._encoded[key]
+        if self.prompt_limit is None or len(ids) <= self.prompt_limit:
+            return ids
+        start = ids[:1] if ids[0] == self.tokenizer.bos_token_id else []
+        return [*start, *ids[len(ids) - self.prompt_limit + len(start) :]]
 
     def _encode(self, prompt: Prompt) -> list[int]:
         messages = prompt.text

@@ -203,9 +203,13 @@ def _change_class(result: Composed, key: str, text: str | None) -> bool:
         return False
     value = strict_yaml.value_of(text, key)
     path = key.removesuffix(".class_path")
+    parts = path.split(".")
     try:
         old = result.at(path)
     except KeyError:
+        if len(parts) == 3 and parts[1] in catalog.dict_slots() and is_component(value):
+            result.add({parts[0]: {parts[1]: {parts[2]: value}}}, {tuple(parts): Place(COMMAND_LINE, 0)})
+            return True
         return False
     if not is_component(old) or not (value is None or is_component(value)):
         return False

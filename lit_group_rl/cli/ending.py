@@ -10,15 +10,37 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from lit_group_rl.cli.refusal import Refusal, shown
+from lit_group_rl.pulse import PULSE
 from lit_group_rl.rewards.runner import RewardBroken
 from lit_group_rl.signals import PeerFailed
 
 FOLDER = "errors"
 PATIENCE = 1.5
 """Seconds in which all processes have told what ended them."""
+
+
+class OutOfMemory(RuntimeError):
+    """A step needed more memory than there is."""
+
+    exit_code = 3
+
+
+def explained(error: Exception, micro_batch_tokens: int) -> Exception:
+    """For an error of the allocator, one that says in which stage it came and which setting to halve."""
+    first = " ".join(str(error).split())[:200]
+    if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "can't allocate memory" not in first:
+        return error
+    drawing = PULSE.stage in ("sample", "eval")
+    fix = (
+        "Halve model.policy.decode_rows"
+        if drawing
+        else f"Halve model.micro_batch_tokens (now {micro_batch_tokens}), or set model.policy.gradient_checkpointing"
+    )
+    return OutOfMemory(f"out of memory in stage {PULSE.stage}, {PULSE.what}: {first}. {fix}; the run can be resumed")
 
 
 def code_of(error: BaseException) -> int | None:

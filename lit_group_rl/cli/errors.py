@@ -14,7 +14,7 @@ from lightning.pytorch import Trainer
 
 from lit_group_rl.cli import catalog
 from lit_group_rl.cli.compose import Composed, class_of, is_component, options_of
-from lit_group_rl.cli.precheck import ELSEWHERE
+from lit_group_rl.cli.precheck import ELSEWHERE, TOP
 from lit_group_rl.cli.refusal import Refusal, closest, suggest
 
 _KEY = re.compile(r'Parser key "([^"]+)"')
@@ -141,11 +141,38 @@ def constructor_refusal(text: str, config: Composed, parsed: Any) -> Refusal:
         path = _find(parsed, name, option, value) or f"{name}.{option}"
         fix = f"`lit-group-rl ls {name}` explains it." if catalog.entry(name) else "Change it."
         return Refusal(path, f"{what.removeprefix(option + ' ')}, got {value}", fix, config.place(path))
-    field, colon, rest = text.strip().partition(":")
+    text = re.sub(r"^model\.rewards: (?=[A-Z]\w+\.\w+: )", "", text.strip())
+    field, colon, rest = text.partition(":")
     if not colon or not re.fullmatch(r"[\w.-]+", field):
         field, rest = _leading_field(text)
+    field = _located(parsed, field, text)
     what, dot, fix = rest.strip().partition(". ")
     return Refusal(field, what, fix if dot else "", config.place(field))
+
+
+def _located(parsed: Any, field: str, text: str) -> str:
+    """The whole path of 'Class', 'Class.option' or 'option', as the classes call themselves; else ``field``."""
+    owner, _, option = field.partition(".")
+    found: list[tuple[str, dict[str, Any]]] = [*_components(parsed)]
+    if field[:1].isupper():
+        paths = [path for path, part in found if class_of(part).rsplit(".", 1)[-1] == owner]
+        return f"{paths[0]}.{option}".rstrip(".") if paths else field
+    if option or field in TOP:
+        return field
+    having = [(path, options_of(part)[field]) for path, part in found if field in options_of(part)]
+    having.sort(key=lambda one: str(one[1]) not in text)
+    return f"{having[0][0]}.{field}" if having else field
+
+
+def _components(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """All components of a configuration, with their paths."""
+    node = node.as_dict() if hasattr(node, "as_dict") else node
+    if not isinstance(node, dict):
+        return
+    if is_component(node):
+        yield path, node
+    for key, inner in (options_of(node) if is_component(node) else node).items():
+        yield from _components(inner, f"{path}.{key}".lstrip("."))
 
 
 def _leading_field(text: str) -> tuple[str, str]:
@@ -155,19 +182,10 @@ def _leading_field(text: str) -> tuple[str, str]:
 
 def _find(parsed: Any, name: str, option: str, value: str) -> str | None:
     """Where a component of this class has this option value."""
-    found: list[str] = []
-
-    def visit(node: Any, path: str) -> None:
-        if not isinstance(node, dict):
-            return
-        options = options_of(node) if is_component(node) else node
-        if is_component(node) and class_of(node).rsplit(".", 1)[-1] == name and repr(options.get(option)) == value:
-            found.append(f"{path}.{option}")
-        for key, inner in options.items():
-            visit(inner, f"{path}.{key}".lstrip("."))
-
-    visit(parsed.as_dict() if hasattr(parsed, "as_dict") else parsed, "")
-    return found[0] if found else None
+    for path, part in _components(parsed):
+        if class_of(part).rsplit(".", 1)[-1] == name and repr(options_of(part).get(option)) == value:
+            return f"{path}.{option}"
+    return None
 
 
 @contextmanager

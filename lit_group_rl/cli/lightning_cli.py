@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse import set_parsing_settings
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
@@ -24,9 +23,6 @@ from lit_group_rl.cli.run_folder import masked
 from lit_group_rl.data import PromptData
 from lit_group_rl.module import LitGroupRL
 from lit_group_rl.types import Component
-
-# strings under the fields of a component become the help of its options
-set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 ALWAYS = {"max_epochs": 1, "enable_model_summary": False, "num_sanity_val_steps": 0, "use_distributed_sampler": False}
 """Trainer options that this module decides: one Lightning epoch is the whole run."""
@@ -62,6 +58,8 @@ class RecipeCLI(LightningCLI):
         parser.add_argument("--steps", type=PositiveInt, default=100, help="RL steps of the run")
         parser.add_argument("--seed", type=NonNegativeInt, default=1, help="every random draw derives from it")
         parser.add_argument("--resume", type=str | None, default=None, help="a run folder, its number, or 'auto'")
+        help_changes = "resume although parts of the recipe are not those of the run"
+        parser.add_argument("--allow_changes", type=bool, default=False, help=help_changes)
         parser.add_argument("--run_root", type=str, default="runs", help="folder of all runs")
         parser.add_argument("--run_name", type=str | None, default=None, help="default: the recipe's name")
 

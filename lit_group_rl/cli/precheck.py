@@ -20,6 +20,7 @@ TOP = {
     "data": "where prompts come from",
     "trainer": "Lightning's Trainer",
     "resume": "null, 'auto' for the newest run, or a run folder",
+    "allow_changes": "resume although parts of the recipe are not those of the run",
     "run_root": "folder of all runs",
     "run_name": "folder of this recipe's runs",
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lit_group_rl.cli import run_folder
+from lit_group_rl.cli.changes import refuse_changes
 from lit_group_rl.cli.compose import Composed, compose, split
 from lit_group_rl.cli.precheck import check_names
 from lit_group_rl.cli.refusal import Refusal, shown
@@ -106,10 +107,12 @@ def _start(cli: Any, command: str, root: Path, name: str, resume: Path | None) -
 
     from lit_group_rl.callbacks import MetricsFile, default_callbacks
 
+    written: set[Path] = set()
     problems = cli.model.problems(cli.datamodule.prompts_per_step)
     _refuse_or_warn(problems, cli.composed)
     if command == "fit":
         own_rank: int = rank_zero_only.rank  # type: ignore[attr-defined]
+        notes = refuse_changes(resume, cli.resolved_yaml(), cli.config.allow_changes) if resume else []
         folder = resume or run_folder.new_run(root, name, own_rank)
         loggers = [TensorBoardLogger(str(folder), name="", version=""), MetricsFile(folder)]
         try:
@@ -118,14 +121,22 @@ def _start(cli: Any, command: str, root: Path, name: str, resume: Path | None) -
             run_folder.remove_empty(folder, root)
             raise
         if own_rank == 0:
-            run_folder.save_config(folder, cli.resolved_yaml())
+            for note in notes:
+                print(f"note: {note}", file=sys.stderr)
+            before = set(folder.glob("config*.yaml"))
+            written = {run_folder.save_config(folder, cli.resolved_yaml())} - before
             print(
                 f"run {shown(folder)} · seed {cli.model.seed} · watch: tensorboard --logdir {shown(root)}", flush=True
             )
     else:
         trainer = cli.make_trainer(None, [], [])
     cli.model.resume_from = resume
-    return _guarded(trainer, getattr(trainer, command), cli)
+    try:
+        return _guarded(trainer, getattr(trainer, command), cli)
+    except Refusal:
+        for path in written if resume else ():
+            path.unlink()  # the run never had it
+        raise
 
 
 def _refuse_or_warn(problems: Sequence[Any], config: Composed) -> None:
@@ -139,7 +150,7 @@ def _guarded(trainer: Any, run: Any, cli: Any) -> int:
     """Exit codes: what a run says about how it ended."""
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-    from lit_group_rl.cli.ending import code_of, failed_together
+    from lit_group_rl.cli.ending import code_of, explained, failed_together
     from lit_group_rl.cli.errors import constructor_refusal
     from lit_group_rl.signals import Stopped
     from lit_group_rl.types import RecipeError
@@ -160,13 +171,14 @@ def _guarded(trainer: Any, run: Any, cli: Any) -> int:
         if trainer.world_size > 1:
             return failed_together(refusal, Path(trainer.default_root_dir), trainer.global_rank)
         raise refusal from error
-    except Exception as error:
+    except Exception as fault:
+        told = explained(fault, cli.model.micro_batch_tokens)
         if trainer.world_size > 1:
-            return failed_together(error, Path(trainer.default_root_dir), trainer.global_rank)
-        code = code_of(error)
+            return failed_together(told, Path(trainer.default_root_dir), trainer.global_rank)
+        code = code_of(told)
         if code is None:
             raise
-        print(f"stopped: {error}", file=sys.stderr)
+        print(f"stopped: {told}", file=sys.stderr)
         return code
     if run.__name__ == "predict" and result:
         for batch in result:

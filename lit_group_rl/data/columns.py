@@ -64,6 +64,11 @@ class ColumnSource(PromptSource):
     def rows(self) -> tuple[Iterable[Row], Iterable[Row] | None]:
         """Rows to train on, and those to hold out where the data come with their own."""
 
+    @property
+    @abstractmethod
+    def whence(self) -> str:
+        """The file or data set, for messages."""
+
     def load(self, heldout_size: int) -> tuple[list[Prompt], list[Prompt]]:
         train_rows, heldout_rows = self.rows()
         train = self._prompts(train_rows, "training")
@@ -106,7 +111,9 @@ class ColumnSource(PromptSource):
                 first = first or f"{place}: {problem}"
         if not prompts:
             found = f"{bad} rows, none of which can be used; the first: {first}" if bad else "no rows"
-            raise RecipeError(f"data.source: the {split} data have {found}. Give data with at least one good row")
+            raise RecipeError(
+                f"data.source: {self.whence}: the {split} data have {found}. Give data with at least one good row"
+            )
         if bad:
             log.warning("data: %d of %d %s rows are left out; the first: %s", bad, bad + len(prompts), split, first)
         return prompts

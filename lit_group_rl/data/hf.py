@@ -28,6 +28,10 @@ class HFDataset(ColumnSource):
     revision: str | None = None
     """Commit on the hub, to have the same data later."""
 
+    @property
+    def whence(self) -> str:
+        return self.name
+
     def rows(self) -> tuple[Iterable[Row], Iterable[Row] | None]:
         heldout = None if self.heldout_split is None else self._rows(self.heldout_split)
         return self._rows(self.split), heldout

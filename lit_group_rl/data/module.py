@@ -12,6 +12,7 @@ import numpy as np
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lit_group_rl.data.base import PromptSource
+from lit_group_rl.data.context import OnLongPrompt, fitting
 from lit_group_rl.functional.collectives import all_objects, rank, world_size
 from lit_group_rl.functional.rng import seed_of
 from lit_group_rl.types import Prompt, RecipeError
@@ -65,10 +66,16 @@ class PromptData(lightning.pytorch.LightningDataModule):
         prompts_per_step: prompts of one RL step, over all processes
         heldout_size: prompts kept for evaluation
         seed: of the order of the training prompts
+        on_long_prompt: refuse prompts that leave no room for a completion, leave them out, or cut their beginning off
     """
 
     def __init__(
-        self, source: PromptSource, prompts_per_step: int = 32, heldout_size: int = 256, seed: int = 1
+        self,
+        source: PromptSource,
+        prompts_per_step: int = 32,
+        heldout_size: int = 256,
+        seed: int = 1,
+        on_long_prompt: OnLongPrompt = "error",
     ) -> None:
         super().__init__()
         if prompts_per_step < 1:
@@ -78,12 +85,14 @@ class PromptData(lightning.pytorch.LightningDataModule):
         self.source = source
         self.prompts_per_step = prompts_per_step
         self.heldout_size = heldout_size
+        self.on_long_prompt = on_long_prompt
         # a plain int: a checkpoint holds no other types
         self.seed = int(seed)
         self.train: Sequence[Prompt] = ()
         self.heldout: Sequence[Prompt] = ()
         self._stream: PromptStream | None = None
         self._restored: dict[str, int] = {}
+        self._fingerprint = 0
 
     def setup(self, stage: str | None = None) -> None:
         """Read the prompts, once, and see that every process has read the same."""
@@ -94,6 +103,8 @@ class PromptData(lightning.pytorch.LightningDataModule):
                     f"data.source: {type(self.source).__name__} leaves no prompt to train on. "
                     "Lower data.heldout_size or give more data"
                 )
+            head = [(p.text, p.answer) for part in (self.train, self.heldout) for p in part[:16]]
+            self._fingerprint = seed_of(len(self.train), len(self.heldout), head)
             self._stream = PromptStream(self.train, self.seed)
             self._resume()
         if self.prompts_per_step < world_size():
@@ -116,9 +127,16 @@ class PromptData(lightning.pytorch.LightningDataModule):
         return self._stream
 
     def fingerprint(self) -> int:
-        """A number that changes with the sizes and the first prompts of both splits."""
-        head = [(p.text, p.answer) for part in (self.train, self.heldout) for p in part[:16]]
-        return seed_of(len(self.train), len(self.heldout), head)
+        """A number that changes with the sizes and the first prompts of both splits, as they were read."""
+        return self._fingerprint
+
+    def fit_context(self, policy: Any, new_tokens: int) -> None:
+        """Settle what becomes of prompts that are too long for ``policy``; the same on every process."""
+        stream = self.stream
+        self.train = fitting(self.train, policy, new_tokens, self.on_long_prompt, "training")
+        if self.heldout:
+            self.heldout = fitting(self.heldout, policy, new_tokens, self.on_long_prompt, "held-out")
+        stream.prompts = self.train
 
     def more(self, count: int, first_position: int = 0) -> StepPrompts:
         """This process's share of the next ``count`` prompts, numbered from ``first_position``.

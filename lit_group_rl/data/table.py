@@ -19,6 +19,10 @@ class Table(ColumnSource):
     heldout_path: str | None = None
     """File with the held-out rows; null takes data.heldout_size prompts out of ``path``."""
 
+    @property
+    def whence(self) -> str:
+        return self.path
+
     def rows(self) -> tuple[Iterable[Row], Iterable[Row] | None]:
         heldout = None if self.heldout_path is None else read_rows(Path(self.heldout_path).expanduser())
         return read_rows(Path(self.path).expanduser()), heldout

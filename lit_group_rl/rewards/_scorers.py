@@ -153,14 +153,14 @@ def wanted(path: str, function: Callable[..., Any]) -> dict[str, bool]:
             found["**"] = False
         elif p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL):
             raise Refused(
-                f"{path}{inspect.signature(function)}: argument {name!r} cannot be given by name. "
+                f"fn: {path}{inspect.signature(function)}: argument {name!r} cannot be given by name. "
                 f"Arguments are passed by name: any of {', '.join(GIVEN)}, and columns of the data"
             )
         else:
             found[name] = p.default is p.empty
     if not found:
         raise Refused(
-            f"{path}(): takes no arguments, so it cannot tell completions apart. "
+            f"fn: {path}(): takes no arguments, so it cannot tell completions apart. "
             f"Name any of {', '.join(GIVEN)}, and columns of the data"
         )
     return found

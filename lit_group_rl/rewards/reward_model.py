@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -79,6 +80,8 @@ class RewardModel(Reward):
     def _config(self) -> Any:
         from transformers import AutoConfig
 
+        if self.path.startswith(("/", "./", "../", "~")) and not Path(self.path).is_dir():
+            raise RecipeError(f"{self._place}: there is no folder {self.path!r}. Correct the path")
         try:
             config = AutoConfig.from_pretrained(self.path)
         except (OSError, ValueError) as e:
@@ -132,7 +135,7 @@ class RewardModel(Reward):
             self._config()
         except RecipeError as e:
             message, _, fix = str(e).removeprefix(f"{self._place}: ").rpartition(". ")
-            yield Problem("model.rewards", message, fix)
+            yield Problem(f"{recipe.place(self)}.path", message, fix)
 
 
 def default_device() -> torch.device:

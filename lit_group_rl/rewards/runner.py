@@ -155,7 +155,10 @@ class _Call:
         """Scores of the rows; where the reward raises, None, or at the last try what becomes of them."""
         try:
             return self._scores(rows)
-        except (RecipeError, RewardBroken):
+        except RecipeError as error:
+            place = f"model.rewards.{self.name}"
+            raise error if str(error).startswith("model.") else RecipeError(f"{place}: {error}") from error
+        except RewardBroken:
             raise
         except Exception as error:
             return [self._settled(error, i) for i in rows.tolist()] if last else None

@@ -153,4 +153,4 @@ def test_check_finds_prompts_that_leave_no_room(capsys):
     assert main(["check", "grpo", "--model.sampler.max_new_tokens=100000"]) == 2
     out = capsys.readouterr().out
     assert "data        FAILS" in out
-    assert "Lower model.sampler.max_new_tokens to" in out
+    assert "leave no room for a prompt" in out

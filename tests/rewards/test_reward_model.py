@@ -90,7 +90,7 @@ def test_models_that_are_no_reward_are_refused(folder, tmp_path):
     with pytest.raises(RecipeError, match=r"lacks score.weight.*random"):
         RewardModel(str(folder)).score([sample("1", "2")])
     (problem,) = RewardModel(str(tmp_path / "nothing")).checks(Recipe({}, 4, 4, 1))
-    assert "cannot read" in problem.message
+    assert "there is no folder" in problem.message
 
 
 def test_bad_sizes_are_refused():
