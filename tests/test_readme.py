@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lit_group_rl.cli import run, run_folder
+from lit_group_rl.cli import compare, run, run_folder
+from lit_group_rl.cli.compare_arms import arms_of, check_alike
 from lit_group_rl.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
@@ -69,6 +70,10 @@ def test_our_commands_parse(folder, capsys, line):
         assert capsys.readouterr().out.strip()
     elif command == "export":
         assert len(rest) == 2
+    elif command == "compare":
+        request = compare.parse(rest)
+        arms, _ = arms_of(request.arguments, request.overlays, request.options)
+        assert check_alike(arms) == []
     else:
         from lit_group_rl.cli.lightning_cli import parse
 

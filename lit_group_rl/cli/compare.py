@@ -151,7 +151,9 @@ def headline(budget: int, recipes: Sequence[Arm], seeds: Sequence[int], notes: S
     if recipes:
         steps = {steps_for(arm, budget) for arm in recipes}
         said = f"{steps.pop()} RL steps" if len(steps) == 1 else f"{min(steps)} to {max(steps)} RL steps"
-        equal = f"equal budget: {budget:,} completions each (at most {said})".replace(",", " ")
+        from lit_group_rl.cli.compare_report import number
+
+        equal = f"equal budget: {number(budget)} completions each (at most {said})"
         label = "seed" if len(seeds) == 1 else "seeds"
         lines = [f"{equal} · same tasks, same start weights · {label} {', '.join(map(str, seeds))}"]
     return "\n".join([*lines, *(f"note: {note}" for note in notes)])
@@ -203,15 +205,14 @@ def _run(matrix: Matrix) -> None:
 
 
 def _gather(arms: Sequence[Arm], matrix: Matrix, budget: int, target: float, notes: list[str]) -> Comparison:
-    from lit_group_rl.cli.compare_results import Comparison, Side, budget_of, result
+    from lit_group_rl.cli.compare_report import number
+    from lit_group_rl.cli.compare_results import Comparison, Side, end_of, read, result
 
-    read = [folder for arm in arms for folder in arm.folders.values()]
-    at = float(budget)
-    if read:
-        shortest = budget_of(read)
-        if not budget or shortest < budget:
-            at = shortest
-            notes.append(f"all are read at {at:,.0f} completions, where the shortest run ends".replace(",", " "))
+    ends = [end_of(read(folder)) for arm in arms for folder in arm.folders.values()]
+    at = min([*ends, float(budget or math.inf)])
+    if ends and (max(ends) > at or at < budget):
+        notes.append(f"all are read at {number(at)} completions, where the shortest run ends")
+        print(f"note: {notes[-1]}")
     if at <= 0:
         fix = "Give runs that have made a step."
         raise Refusal("compare", "one of the runs has no completions in its metrics.csv", fix)

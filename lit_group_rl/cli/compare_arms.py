@@ -116,7 +116,8 @@ def _add_folder(folder: Path, arms: list[Arm], notes: list[str]) -> None:
         raise Refusal("compare", f"{shown(folder)} has no {run_folder.CONFIG}", fix)
     config = completed(compose([str(source)]))
     summary = _summary(folder)
-    name = str(summary.get("recipe") or folder.parent.name)
+    # the runs that a comparison makes are named with their seed
+    name = re.sub(r"-seed\d+$", "", str(summary.get("recipe") or folder.parent.name))
     seed = int(config.get("seed", 1))
     same = [arm for arm in arms if arm.folders and not _settings_differ(arm.config, config)]
     arm = next((arm for arm in same if arm.name.partition("/")[0] == name), None)

@@ -69,7 +69,7 @@ body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 4rem; background:
   font: 16px/1.5 system-ui, sans-serif }
 h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .5rem } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem }
 p { max-width: 46rem } .note, figcaption { color: var(--faint); font-size: .9rem } .warning { color: var(--warn) }
-figure { margin: 1.2rem 0 } svg { display: block; height: auto }
+figure { margin: 1.2rem 0 } figure .wide { margin: 0 } svg { display: block; height: auto; min-width: 42rem }
 .wide { overflow-x: auto; margin: .8rem 0 } table { border-collapse: collapse; font-size: .92rem }
 th, td { padding: .35rem .8rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top;
   font-variant-numeric: tabular-nums }
@@ -99,7 +99,8 @@ def _element(block: Block, picture: str, colours: Mapping[str, str]) -> str:
         kind = ' class="warning"' if block.warning else ""
         return f"<p{kind}>{_inline(block.text)}</p>"
     if isinstance(block, Picture):
-        return f"<figure>\n{picture}\n<figcaption>{html.escape(block.caption)}</figcaption>\n</figure>"
+        caption = f"<figcaption>{html.escape(block.caption)}</figcaption>"
+        return f'<figure>\n<div class="wide">{picture}</div>\n{caption}\n</figure>'
     words = any(row[0].startswith("`") for row in block.rows)
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in block.head)
     rows = []

@@ -43,7 +43,9 @@ def svg(comparison: Comparison) -> str:
     options: Any = {"svg.fonttype": "none", "svg.hashsalt": "compare", "font.family": "sans-serif", **colours}
     out = io.StringIO()
     with matplotlib.rc_context(options):
-        _draw(comparison).savefig(out, format="svg", transparent=True, metadata={"Date": None})
+        _draw(comparison).savefig(
+            out, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        )
     text = out.getvalue()
     text = text[text.index("<svg") :].replace(INK, "currentColor")
     return re.sub(
@@ -56,7 +58,8 @@ def _draw(comparison: Comparison) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
-    figure = Figure(figsize=(10, 6.6), layout="constrained")
+    figure = Figure(figsize=(10, 6.6))
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08)
     grid = figure.subplots(2, 2, sharex=True)
     for axes, name in zip(grid.flat, TAGS, strict=True):
         label, factor = PANELS[name]
@@ -72,8 +75,6 @@ def _draw(comparison: Comparison) -> Any:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_xlim(left=0)
-        if name in ("entropy", "length"):
-            axes.set_ylim(bottom=0)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}".replace(",", " ")))
     for axes in grid[1]:
         axes.set_xlabel("completions")

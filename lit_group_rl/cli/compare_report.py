@@ -27,6 +27,7 @@ def blocks(comparison: Comparison, command: str, machine: str) -> list[Block]:
     found: list[Block] = [
         Heading(f"{names[0]} against {' and '.join([', '.join(names[1:-1])] * (len(names) > 2) + names[-1:])}", 1),
         Text(f"{number(comparison.budget)} completions for each run, seeds {seeds}. {machine}."),
+        *(Text(line) for line in verdicts(comparison)),
         *(Text(note, warning=True) for note in comparison.notes),
         *(Text(line, warning=True) for line in failures(comparison)),
         Picture(
@@ -53,6 +54,17 @@ def blocks(comparison: Comparison, command: str, machine: str) -> list[Block]:
     return [*found, Heading("Made by"), Text(f"`{command}`")] if command else found
 
 
+def verdicts(comparison: Comparison) -> list[str]:
+    """A sentence per pair on the accuracy at the budget."""
+    said = []
+    for new, old in comparison.pairs():
+        d = comparison.difference(new, old)
+        where = f", 95 % interval {interval(d)}, {d.seeds} paired seeds" if d.seeds > 1 else ""
+        amount = f"{points(d.mean)} points{where}: " if d.seeds else ""
+        said.append(f"{new.name} - {old.name}: {amount}{d.verdict}.")
+    return said
+
+
 def failures(comparison: Comparison) -> list[str]:
     """A line per run that has no result."""
     return [
@@ -64,7 +76,7 @@ def failures(comparison: Comparison) -> list[str]:
 
 def result_table(comparison: Comparison) -> Table:
     """What each side reached."""
-    head = ["", "held-out accuracy (%)", f"completions to {100 * comparison.target:g} %", "area (%)"]
+    head = ["", "held-out accuracy (%)", f"completions to {100 * comparison.target:g}\u00a0%", "area (%)"]
     head += ["entropy", "live groups (%)", "length", "diverged"]
     rows = [
         [
@@ -175,7 +187,8 @@ def percent(share: float) -> str:
 
 def points(share: float) -> str:
     """A difference of shares in percentage points."""
-    return f"{100 * share:+.1f}" if math.isfinite(share) else UNKNOWN
+    # adding 0 takes the sign off a rounded -0.0
+    return f"{round(100 * share, 1) + 0.0:+.1f}" if math.isfinite(share) else UNKNOWN
 
 
 def interval(d: Difference) -> str:

@@ -122,11 +122,6 @@ def end_of(rows: Mapping[int, Mapping[str, float]]) -> float:
     return max((row[COMPLETIONS] for row in rows.values() if COMPLETIONS in row), default=0.0)
 
 
-def budget_of(folders: Sequence[Path]) -> float:
-    """The largest number of completions that all finished runs have reached."""
-    return min(end_of(read(folder)) for folder in folders)
-
-
 def result(seed: int, folder: Path, budget: float, target: float) -> RunResult:
     """A run read at ``budget`` completions, costs of the whole run."""
     rows = read(folder)
