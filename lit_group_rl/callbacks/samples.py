@@ -92,7 +92,7 @@ class SampleTable(RunCallback):
 
 def sample_groups(batch: RolloutBatch, step: int) -> list[dict[str, Any]]:
     """The rows of a rollout by prompt, in order of sampling, as plain data.  NaN becomes None."""
-    lengths, weights = batch.lengths.tolist(), batch.mask.double()
+    lengths, weights = batch.own_lengths.tolist(), batch.mask.double()
     totals = None if batch.scores is None else batch.totals.tolist()
     advantages = None
     if batch.advantages is not None:
