@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 EXTRAS ?= test
 TRL_VENV ?= .venv-trl
 
-.PHONY: install demo test fast faults kill parity results bench lint clean
+.PHONY: install demo test fast faults kill parity results bench docs lint clean
 
 install: $(VENV)/.installed
 
@@ -51,9 +51,14 @@ faults: install
 kill: install
 	$(BIN)/python -m tests.faults.kill --kills $(or $(KILLS),200)
 
+# the documentation as a site that opens without a network: site/index.html
+docs: install
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints/ci.txt -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
+
 lint: install
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints/ci.txt -e ".[dev]"
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/codespell
 
 clean:
-	rm -rf $(VENV) $(TRL_VENV) runs
+	rm -rf $(VENV) $(TRL_VENV) runs site

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -67,8 +68,13 @@ def _worst_junk(
     prompts: Sequence[Prompt],
     timings: list[float],
 ) -> tuple[float, str]:
-    """(mean score, kind) of the junk that scores highest; where junk happens to be the answer the row is left out."""
+    """(mean score, kind) of the junk that scores highest; where junk happens to be the answer the row is left out.
+
+    Junk may be right by chance, once in ten times or as often as the commonest answer is, give or take two deviations
+    of so few rows: of the sums of two digits one in ten is its own last number.
+    """
     worst, worst_kind = -math.inf, "none"
+    chance = max(0.1, Counter(str(p.answer).strip() for p in prompts).most_common(1)[0][1] / len(prompts))
     for kind, texts in _junk(prompts).items():
         rows = [i for i, text in enumerate(texts) if text.strip() != str(prompts[i].answer).strip()]
         if not rows:
@@ -76,7 +82,7 @@ def _worst_junk(
         scored = _scores(probed, [_sample(prompts[i], texts[i]) for i in rows], timings)
         level = _mean(_total(scored, weights))
         wrong = statistics.fmean(s is not None and s >= probed[main].solved_at for s in scored[main])
-        if level >= top or wrong > 0.1:
+        if level >= top or wrong > chance + 2 * math.sqrt(chance * (1 - chance) / len(rows)):
             raise RecipeError(
                 f"right answers average {top:.2f}, and {kind} {level:.2f} ({wrong:.0%} counts as solved): a policy "
                 "would learn that. Mend the reward, or combine it with one that tells them apart"
