@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "samples": ("RUN [--step N] [--worst] [--grep TEXT]", "what a run wrote, by group", "samples:samples"),
     "play": ("RUN [--prompt TEXT] [--temperature T] [--n N]", "ask a run", "play:play"),
+    "new": ("KIND NAME [--folder=my_parts]", "a component of your own with a test, to start from", "new:new"),
     "export": ("RUN DIR [--adapter]", "write a plain Hugging Face folder", "export:export"),
 }
 """Command -> (arguments, what it does, module:function)."""
