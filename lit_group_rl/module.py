@@ -195,14 +195,16 @@ class LitGroupRL(Engine):
         bag = MetricBag()
         try:
             with self.timed("time/step"):
+                self.numbers.check_weights(self)
                 batch, groups = self.rollout(prompts or self.data.more(self.prompts_wanted), bag)
                 if groups:
                     self.judge(batch, bag)
                     with self.signals.stage(self.device):
                         pass  # the last place where a signal breaks the step off, on all processes together
                     self.improve(batch, bag)
-        except Diverged:
-            self.numbers.go_back(self)
+                self.numbers.check_weights(self)
+        except Diverged as broken:
+            self.numbers.go_back(self, str(broken))
             return
         self.last_batch = batch
         self.rl_step += 1

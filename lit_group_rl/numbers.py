@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lit_group_rl import checkpoint
-from lit_group_rl.functional.collectives import rank
+from lit_group_rl.functional.collectives import all_sum, rank
 from lit_group_rl.types import RolloutBatch
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ FOLDER = "bad_batches"
 
 
 class Diverged(Exception):
-    """Several updates in a row were not finite."""
+    """Several updates in a row were not finite, or a weight is not."""
 
 
 class NumbersBroken(RuntimeError):
@@ -51,7 +51,13 @@ class Numbers:
         where = "" if module.run_folder is None else self._keep(batch, module.run_folder, module.rl_step)
         log.warning("update skipped in RL step %d: loss or gradient is not finite%s", module.rl_step + 1, where)
         if self.streak >= IN_A_ROW:
-            raise Diverged
+            raise Diverged(f"{IN_A_ROW} updates in a row were not finite")
+
+    def check_weights(self, module: Engine) -> None:
+        """Raises Diverged, on all processes, where a weight is not finite: an update may overflow with a finite gradient."""
+        bad = not finite_weights(module)
+        if bool(all_sum(torch.tensor(float(bad), device=module.device))):
+            raise Diverged("a weight is not finite")
 
     def _keep(self, batch: RolloutBatch, run: Path, step: int) -> str:
         folder = run / FOLDER
@@ -65,9 +71,9 @@ class Numbers:
             return f" (its batch could not be written: {e})"
         return f"; its batch is in {path}"
 
-    def go_back(self, module: Engine) -> None:
+    def go_back(self, module: Engine, what: str) -> None:
         """Take the newest good checkpoint up again with half the learning rate; raises NumbersBroken otherwise."""
-        why = f"{IN_A_ROW} updates in a row were not finite in RL step {module.rl_step + 1}"
+        why = f"{what} in RL step {module.rl_step + 1}"
         fix = "Lower model.learning_rate or model.max_grad_norm, and look at the batches in " + FOLDER
         if self.rate < 1:
             raise NumbersBroken(f"{why}, again after going back with half the learning rate. {fix}")
@@ -85,6 +91,12 @@ class Numbers:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take them back."""
         self.streak, self.rate = int(state["streak"]), float(state["rate"])
+
+
+def finite_weights(module: torch.nn.Module) -> bool:
+    """Whether all weights are finite; of sharded ones this process's part."""
+    local = (p.to_local() if hasattr(p, "to_local") else p for p in module.parameters())
+    return all(bool(p.isfinite().all()) for p in local if p.is_floating_point())
 
 
 def _plain(batch: RolloutBatch) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from lit_group_rl.callbacks.metrics_file import FILE as METRICS
 from lit_group_rl.callbacks.metrics_file import read_metrics
 from lit_group_rl.callbacks.progress import HELDOUT, duration
 from lit_group_rl.functional.collectives import all_max
+from lit_group_rl.numbers import finite_weights
 from lit_group_rl.signals import Stopped
 
 SUMMARY, CURVE = "summary.json", "learning_curve.png"
@@ -135,12 +136,6 @@ def series(history: History, tag: str) -> tuple[list[int], list[float]]:
     """Steps and values of one tag, in order of steps."""
     steps = [s for s in sorted(history) if tag in history[s]]
     return steps, [history[s][tag] for s in steps]
-
-
-def finite_weights(module: torch.nn.Module) -> bool:
-    """Whether all weights are finite; of sharded ones this process's part."""
-    local = (p.to_local() if hasattr(p, "to_local") else p for p in module.parameters())
-    return all(bool(p.isfinite().all()) for p in local if p.is_floating_point())
 
 
 def draw(history: History, path: Path, title: str) -> None:
