@@ -203,5 +203,11 @@ def algorithm_differences(first: Arm, other: Arm) -> list[tuple[str, str, str]]:
     """What ``other`` does differently, slot by slot; length of the run, seed and folders are not part of it."""
     keep = ("model", "data")
     rows = differences({k: first.config[k] for k in keep}, {k: other.config[k] for k in keep})
-    # the name of the default optimizer is written short in a recipe and in full in the config.yaml of a run
-    return [row for row in rows if row[1].rpartition(".")[2] != row[2].rpartition(".")[2] or "." not in row[1] + row[2]]
+    return [row for row in rows if not _one_name(row[1], row[2])]
+
+
+def _one_name(old: str, new: str) -> bool:
+    """Whether two words are one name, short as in a recipe and with its module as in the config.yaml of a run."""
+    if not all(re.fullmatch(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*", word) for word in (old, new)):
+        return False
+    return old.endswith(f".{new}") or new.endswith(f".{old}")

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from lit_group_rl.cli import catalog
-from lit_group_rl.cli.compare import parse
+from lit_group_rl.cli.compare import OWN, parse
 from lit_group_rl.cli.main import main
 
 HELD = "eval/heldout/accuracy"
@@ -140,6 +140,16 @@ def test_other_settings_under_one_name_are_another_side_and_a_repeated_seed_coun
     assert cells(text, "grpo/0002")[1] == "90.0"
     assert cells(text, "`model.aux_losses.kl.coef`")[1:] == ["0.04", "0.01"]
     assert "grpo, seed 1: runs/grpo/0001 has the same settings as runs/grpo/0003, which counts" in text
+
+
+def test_names_that_a_run_writes_in_full_are_no_difference_and_numbers_that_end_alike_are(here, capsys, undrawn):
+    make_run(here, "grpo", 1, 1, [0.2, 0.4])
+    full = "  optimizer: lit_group_rl.module.adamw\n  max_grad_norm: 5.0"
+    make_run(here, "grpo", 2, 1, [0.2, 0.9], change=("  max_grad_norm: 1.0", full))
+    run(capsys, "runs/grpo", "--out=made")
+    text = (here / "made" / "report.md").read_text()
+    assert cells(text, "`model.max_grad_norm`")[1:] == ["1.0", "5.0"]
+    assert "optimizer" not in text
 
 
 def test_divergence_is_counted_and_unlike_tasks_are_said(here, capsys, undrawn):
@@ -286,6 +296,12 @@ def test_own_options_stand_apart_from_those_of_the_runs():
     assert (found.seeds, found.jobs, found.target) == ([1, 2, 7], 2, 0.8)
 
 
+def test_help_explains_every_option(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert all(f"  --{name}=" in out for name in (*OWN, "config"))
+
+
 def test_what_can_be_refused_needs_no_torch():
     code = (
         "import sys; from lit_group_rl.cli.main import main; main(['compare', 'grpo', 'sft_warmup']); "
@@ -295,7 +311,7 @@ def test_what_can_be_refused_needs_no_torch():
 
 
 @pytest.mark.slow
-def test_two_recipes_are_run_and_the_second_time_nothing_is(here, capsys):
+def test_two_recipes_are_run_and_the_second_time_nothing_is(here, capsys, request):
     line = ["grpo", "rloo", "--seeds=1", "--config=scale/smoke", "--jobs=2", "--trainer.accelerator=cpu", "--out=c"]
     code, out, _ = run(capsys, *line)
     assert code == 0
@@ -307,6 +323,7 @@ def test_two_recipes_are_run_and_the_second_time_nothing_is(here, capsys):
     made = {p: p.stat().st_mtime_ns for p in runs}
     report = (here / "c" / "report.md").read_text()
 
+    request.getfixturevalue("undrawn")
     code, out, _ = run(capsys, *line)
     assert code == 0
     assert "2 of 2 runs were finished before" in out
