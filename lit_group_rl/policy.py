@@ -13,6 +13,7 @@ from jinja2 import TemplateError
 from torch import Tensor, nn
 
 from lit_group_rl.drawn import Drawn, StopTexts
+from lit_group_rl.functional.rng import seeded
 from lit_group_rl.generation import generate
 from lit_group_rl.scoring import CausalNet, TokenScores
 from lit_group_rl.types import Component, Problem, Prompt, Recipe, RecipeError, RolloutBatch
@@ -200,7 +201,8 @@ class HFPolicy(nn.Module, Component):
         else:
             assert self.lora is not None
             try:
-                self._peft = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **self.lora))
+                with seeded("lora"):  # the same first matrices in every process and every run
+                    self._peft = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **self.lora))
             except (TypeError, ValueError) as e:
                 names = sorted({n.rsplit(".", 1)[-1] for n, m in model.named_modules() if isinstance(m, nn.Linear)})
                 what = str(e).partition(". ")[0].rstrip(".")
