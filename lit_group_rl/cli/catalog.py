@@ -169,6 +169,27 @@ def find(class_path: str) -> Entry | None:
     return None
 
 
+def foreign(class_path: str, folder: Path) -> Entry | None:
+    """A class of the user's own, read from its file below ``folder``; None if there is none."""
+    module, _, name = class_path.rpartition(".")
+    path = folder.joinpath(*module.split(".")).with_suffix(".py") if module else folder
+    if not path.is_file():
+        return None
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+    except (SyntaxError, ValueError):
+        return None
+    node = next((n for n in body if isinstance(n, ast.ClassDef) and n.name == name), None)
+    if node is None:
+        return None
+    doc = ast.get_docstring(node) or ""
+    init = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+    own = _fields(node) if init is None else _init_options(init, f"{doc}\n{ast.get_docstring(init) or ''}")
+    base = next((b for b in map(ast.unparse, node.bases) if b in _classes()), None)
+    inherited = _options(base) if base and init is None else {}
+    return Entry(name, module, doc.split("\n")[0], inherited | own)
+
+
 def _decorated(node: ast.stmt, name: str) -> bool:
     return any(name in ast.unparse(d) for d in getattr(node, "decorator_list", ()))
 

@@ -28,6 +28,8 @@ class Composed:
     """The recipe's name: that of its first file."""
     rest: list[str] = field(default_factory=list)
     """Command-line options that are still to be applied."""
+    folder: Path = field(default_factory=Path.cwd)
+    """Where the command was given; the parser works in another one."""
 
     def options(self) -> set[str]:
         """Names of the command-line options that are still to be applied."""

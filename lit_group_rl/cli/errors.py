@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from lit_group_rl.cli import catalog
 from lit_group_rl.cli.compose import Composed, class_of, is_component, options_of
 from lit_group_rl.cli.precheck import ELSEWHERE, TOP
 from lit_group_rl.cli.refusal import Refusal, closest, suggest
+from lit_group_rl.cli.user_code import meant
 
 _KEY = re.compile(r'Parser key "([^"]+)"')
 _GOT = re.compile(r"(?:Got value|Given value): (.*?)\.?\s*$", re.MULTILINE | re.DOTALL)
@@ -41,14 +43,14 @@ def parser_refusal(message: str, config: Composed) -> Refusal:
     option = re.search(r"Option '([\w.]+)' is not accepted", message)
     if option:
         owner = re.findall(r"class_path '([\w.]+)'", message)
-        entry = catalog.find(owner[-1]) if owner else None
+        entry = catalog.find(owner[-1]) or catalog.foreign(owner[-1], config.folder) if owner else None
         fix = suggest(option[1], entry.options if entry else ())
         whose = f" of {owner[-1].rsplit('.', 1)[-1]}" if owner else ""
         return Refusal(f"{path}.{option[1]}", f"'{option[1]}' is not an option{whose}", fix, place)
-    return Refusal(path, *_leaf(message, path), place=place)
+    return Refusal(path, *_leaf(message, path, config.folder), place=place)
 
 
-def _leaf(message: str, path: str) -> tuple[str, str]:
+def _leaf(message: str, path: str, folder: Path) -> tuple[str, str]:
     """(what, fix) of a value that does not fit."""
     got = _GOT.findall(message.rpartition("Parser key")[2])
     value = " ".join(got[0].split()).partition(". Got value:")[0] if got else ""
@@ -68,7 +70,8 @@ def _leaf(message: str, path: str) -> tuple[str, str]:
         return f"'{foreign[1]}' is no {foreign[2]}", f"Known: {known}." if known else f"Subclass {foreign[2]}."
     unimportable = re.search(r"Problem with given class_path '([\w.]+)':\s*\n?\s*(.+)", message)
     if unimportable and "Parser key" not in unimportable[2]:
-        fix = "The working folder is importable; " + (f"the kit's own: {known}." if known else "check the path.")
+        near = meant(unimportable[1], folder)
+        fix = f"Did you mean '{near}'?" if near else f"Modules are looked for in {folder} and beside the recipe."
         return f"'{unimportable[1]}' cannot be used: {unimportable[2].strip().rstrip('.')}", fix
     name = re.search(r"Expected a dot import path string: (\S+?)\.?$", message, re.MULTILINE)
     expected = list(dict.fromkeys(_type(e) for e in _EXPECTED.findall(message)))

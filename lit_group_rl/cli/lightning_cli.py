@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +19,7 @@ from lit_group_rl.cli import catalog
 from lit_group_rl.cli.compose import Composed
 from lit_group_rl.cli.errors import building, building_trainer, parser_refusal
 from lit_group_rl.cli.run_folder import masked
+from lit_group_rl.cli.user_code import make_importable
 from lit_group_rl.data import PromptData
 from lit_group_rl.module import LitGroupRL
 from lit_group_rl.types import Component
@@ -114,20 +114,20 @@ class RecipeCLI(LightningCLI):
 
 def parse(config: Composed) -> RecipeCLI:
     """Types and values checked, nothing built."""
+    make_importable(config)
     import_components()
     return RecipeCLI(config, build=False)
 
 
 def build(config: Composed) -> RecipeCLI:
     """Parsed, and data and module built."""
+    make_importable(config)
     import_components()
     return RecipeCLI(config)
 
 
 def import_components() -> None:
-    """Import every slot, so that bare class names resolve; make the working folder importable for the user's own."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    """Import every slot, so that bare class names resolve."""
     for slot in catalog.slots():
         for name in catalog.names(slot):
             entry = catalog.entry(name)
@@ -143,6 +143,8 @@ def _evaluate_annotations(base: type) -> None:
     jsonargparse reads a class's options, those of its bases too, with the names of that class's own module; where a
     base uses others it gives up and takes any value.
     """
+    if base.__module__ not in sys.modules:  # unloaded: its classes live on for a while
+        return
     names = vars(sys.modules[base.__module__])
     for name, annotation in list(vars(base).get("__annotations__", {}).items()):
         if isinstance(annotation, str):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from lit_group_rl.cli import catalog
@@ -22,7 +23,7 @@ def ls(argv: Sequence[str]) -> int:
         _print_files(topic)
     elif topic in catalog.slots():
         _print_slot(topic)
-    elif catalog.entry(topic):
+    elif catalog.entry(topic) or catalog.foreign(topic, Path.cwd()):
         _print_class(topic)
     elif topic:
         known = ["recipes", "configs", *catalog.slots()]
@@ -174,7 +175,7 @@ def _print_slot(slot: str) -> None:
 
 
 def _print_class(name: str) -> None:
-    entry = catalog.entry(name)
+    entry = catalog.entry(name) or catalog.foreign(name, Path.cwd())
     assert entry is not None
     fits = ", ".join(catalog.slots_of(name))
     print(f"{entry.name}: {entry.doc}\n  {entry.path}" + (f", fits: {fits}" if fits else ""))

@@ -133,3 +133,78 @@ def test_new_needs_no_torch(folder):
         "sys.exit(bool({'torch', 'lightning', 'numpy'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=folder, capture_output=True)
+
+
+# ---- components of the user's own
+
+
+@pytest.fixture
+def own(folder):
+    assert main(["new", "advantage", "median"]) == 0
+    (folder / "mine.yaml").write_text("model:\n  advantage: my_parts.median.Median\n")
+    return folder
+
+
+def test_ls_shows_the_options_of_ones_own_class(own, capsys):
+    capsys.readouterr()
+    assert main(["ls", "my_parts.median.Median"]) == 0
+    out = capsys.readouterr().out
+    assert "How much better a completion did than the median" in out
+    assert "scale = 1.0  Factor on the advantage." in out
+    assert main(["ls", "my_parts.median.Medain"]) == 2
+
+
+def test_diff_and_cat_take_a_recipe_that_names_it(own, capsys):
+    recipe = catalog.files("recipes")["grpo"].read_text()
+    (own / "own.yaml").write_text(recipe.replace("advantage: GroupRelative", "advantage: my_parts.median.Median"))
+    capsys.readouterr()
+    assert main(["diff", "grpo", "own.yaml"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["model.advantage  GroupRelative -> my_parts.median.Median"]
+    assert main(["cat", "own.yaml"]) == 0
+
+
+@pytest.mark.parametrize("inside", [".", "runs/grpo/0001"])
+def test_a_recipe_finds_its_parts_from_any_folder(own, tmp_path_factory, monkeypatch, inside):
+    from lit_group_rl.cli.lightning_cli import parse
+    from lit_group_rl.cli.run import prepare
+
+    home = own / inside
+    home.mkdir(parents=True, exist_ok=True)
+    overlay = home / "config.yaml"
+    overlay.write_text((own / "mine.yaml").read_text())
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    config = parse(prepare(["grpo", str(overlay)])).config
+    assert config.model.advantage.class_path == "my_parts.median.Median"
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("my_part.median.Median", ["No module named 'my_part'", "Did you mean 'my_parts.median.Median'?"]),
+        (
+            "my_parts.medain.Median",
+            ["'my_parts.medain.Median' cannot be used", "Did you mean 'my_parts.median.Median'?"],
+        ),
+        ("my_parts.median.Meidan", ["no attribute 'Meidan'", "Did you mean 'my_parts.median.Median'?"]),
+        ("quite.another.Thing", ["No module named 'quite'", "beside the recipe"]),
+    ],
+)
+def test_a_misspelt_module_is_told_with_the_right_one(own, capsys, option, said):
+    assert main(["check", "grpo", f"--model.advantage={option}"]) == 2
+    error = capsys.readouterr().err
+    assert [word for word in ["model.advantage", *said] if word not in error] == [], error
+
+
+def test_a_misspelt_option_of_ones_own_class_is_told_with_the_right_one(own, capsys):
+    option = "{class_path: my_parts.median.Median, init_args: {scal: 2}}"
+    assert main(["check", "grpo", f"--model.advantage={option}"]) == 2
+    error = capsys.readouterr().err
+    assert "model.advantage.scal: 'scal' is not an option of Median" in error
+    assert "Did you mean 'scale'?" in error
+
+
+def test_a_broken_module_keeps_its_own_error(own, capsys):
+    (own / "my_parts" / "broken.py").write_text("import nothing_of_this_name\n")
+    assert main(["check", "grpo", "--model.advantage=my_parts.broken.Thing"]) == 2
+    assert "No module named 'nothing_of_this_name'" in capsys.readouterr().err
+    assert main(["ls", "my_parts.broken.Thing"]) == 2
