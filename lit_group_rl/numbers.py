@@ -54,7 +54,7 @@ class Numbers:
             raise Diverged(f"{IN_A_ROW} updates in a row were not finite")
 
     def check_weights(self, module: Engine) -> None:
-        """Raises Diverged, on all processes, where a weight is not finite: an update may overflow with a finite gradient."""
+        """Raises Diverged, on all processes, where a weight is not finite: a finite gradient may still overflow it."""
         bad = not finite_weights(module)
         if bool(all_sum(torch.tensor(float(bad), device=module.device))):
             raise Diverged("a weight is not finite")

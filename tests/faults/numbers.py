@@ -82,9 +82,8 @@ class Inject(RunCallback):
         if kind == "loss":
             self.after(module, "total_loss", lambda loss: loss * self.place.value)
         elif kind == "gradient":
-            self.before(
-                module, "on_before_optimizer_step", lambda: self.spoil(some(module.policy.net, self.place).grad)
-            )
+            learning = some(module.policy.net, self.place)
+            self.before(module, "on_before_optimizer_step", lambda: self.spoil(learning.grad))
         elif kind in ("advantage", "return"):
             name = "advantages" if kind == "advantage" else "returns"
             self.spoil_batch(module, "judge", name)
@@ -96,7 +95,7 @@ class Inject(RunCallback):
         elif kind == "logp":
             self.after(module.policy, "score", self.spoilt_scores, module)
         else:
-            self.before(module, "rollout", lambda: self.spoil_state(kind, module))
+            self.before(module, "step", lambda: self.spoil_state(kind, module))
 
     def after(self, owner: Any, name: str, change: Callable[[Any], Any], module: Any = None) -> None:
         plain = getattr(owner, name)
@@ -191,10 +190,8 @@ def main() -> int:
     for place in places(options.places, options.seed):
         with tempfile.TemporaryDirectory() as folder:
             ending, good, bad = one(place, Path(folder))
-        print(
-            json.dumps({"place": vars(place) | {"value": str(place.value)}, "ending": ending, "bad": bad}),
-            file=sys.stderr,
-        )
+        told = vars(place) | {"value": str(place.value), "ending": ending, "bad": bad}
+        print(json.dumps(told), file=sys.stderr)
         endings[ending] += 1
         kept, spoilt = kept + good, spoilt + bad
     print(json.dumps({"places": options.places, "endings": endings, "checkpoints": kept, "not_finite": spoilt}))

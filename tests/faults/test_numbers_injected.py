@@ -14,7 +14,7 @@ PLACES = [
     (Place("optimizer", 3, -math.inf, False, 0.2), "finished"),
     (Place("weight", 3, math.nan, True, 0.1), "stopped: NumbersBroken"),
     (Place("logp", 2, math.nan, False, 0.5), "finished"),
-    (Place("advantage", 4, math.inf, True, 0.9), "stopped: NumbersBroken"),
+    (Place("loss", 4, math.inf, True, 0.9), "stopped: NumbersBroken"),
     (Place("critic", 2, math.nan, False, 0.5), "finished"),
 ]
 
