@@ -68,8 +68,8 @@ TABLE: tuple[Tag, ...] = tuple(
         ("mismatch/kl", "Mean of the sampler's minus the trainer's log-probability over trained tokens (k1).", "nats"),
         ("mismatch/abs_mean", "Mean absolute difference of the two; logged where they are computed apart.", "nats"),
         ("mismatch/abs_max", "Largest absolute difference of the two for a trained token.", "nats"),
-        ("mismatch/weight_mean", "Weight that RolloutIS gives, mean over trained tokens.", ""),
-        ("mismatch/dropped_frac", "Trained tokens to which RolloutIS gives the weight 0.", "share"),
+        ("mismatch/weight_mean", "Weight that RolloutIS gives, mean over trained tokens with an advantage.", ""),
+        ("mismatch/dropped_frac", "Trained tokens with an advantage to which RolloutIS gives the weight 0.", "share"),
         (
             "policy/entropy",
             "Entropy of the next-token distribution at the sampling temperature, mean per token.",

@@ -172,9 +172,7 @@ def test_stop_texts_of_several_tokens_end_a_row_with_their_last_token(policy):
 
 def test_the_sampler_gives_the_same_batch_for_any_company(policy):
     """Random weights call the tool now and then; what a row becomes is a function of its own key."""
-    sampler = GroupSampler(
-        group_size=24, max_new_tokens=12, temperature=max(temperature, 1.0), environment=Calculator()
-    )
+    sampler = GroupSampler(group_size=24, max_new_tokens=12, temperature=2.0, environment=Calculator())
     prompts = [Prompt("2+3=", "5"), Prompt("70+8=", "78")]
     both = sampler.sample(policy, prompts, [0, 1], CLOCK, 5)
     alone = sampler.sample(policy, prompts[1:], [1], CLOCK, 5)
