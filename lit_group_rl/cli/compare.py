@@ -75,7 +75,8 @@ def compare(argv: Sequence[str]) -> int:
     out = request.out or Path("compare", "-".join(re.sub(r"[^A-Za-z0-9._-]", "_", arm.name) for arm in arms)[:100])
     jobs = [Job(arm, seed, out / "runs", budget) for seed in request.seeds for arm in recipes]
     matrix = Matrix(jobs, request.jobs)
-    print(headline(budget, recipes, request.seeds, notes), flush=True)
+    for line in headline(budget, recipes, request.seeds, notes):
+        print(line, flush=True)
     if jobs:
         _run(matrix)
     comparison = _gather(arms, matrix, budget, request.target, notes)
@@ -145,7 +146,7 @@ def _budget(request: Request, recipes: Sequence[Arm]) -> int:
     return request.completions or first.completions_per_step * (request.steps or first.steps)
 
 
-def headline(budget: int, recipes: Sequence[Arm], seeds: Sequence[int], notes: Sequence[str]) -> str:
+def headline(budget: int, recipes: Sequence[Arm], seeds: Sequence[int], notes: Sequence[str]) -> list[str]:
     """What is about to happen."""
     lines = []
     if recipes:
@@ -156,7 +157,7 @@ def headline(budget: int, recipes: Sequence[Arm], seeds: Sequence[int], notes: S
         equal = f"equal budget: {number(budget)} completions each (at most {said})"
         label = "seed" if len(seeds) == 1 else "seeds"
         lines = [f"{equal} · same tasks, same start weights · {label} {', '.join(map(str, seeds))}"]
-    return "\n".join([*lines, *(f"note: {note}" for note in notes)])
+    return [*lines, *(f"note: {note}" for note in notes)]
 
 
 def _run(matrix: Matrix) -> None:
