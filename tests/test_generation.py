@@ -227,6 +227,30 @@ def test_the_short_step_gives_what_the_whole_forward_gives():
         torch.testing.assert_close(before.logp, whole.logp, atol=1e-5, rtol=0)
 
 
+def test_the_copied_weights_are_those_of_the_moment():
+    net = llama().eval()
+    run(net, PROMPTS, temperature=1.0)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.mul_(1.5)
+    after = run(net, PROMPTS, temperature=1.0)
+    net._lit_group_rl_step = _ModelStep
+    torch.testing.assert_close(after.logp, run(net, PROMPTS, temperature=1.0).logp, atol=1e-5, rtol=0)
+
+
+def test_a_layer_that_is_more_than_its_weights_is_called():
+    net = llama().eval()
+    seen = []
+    net.model.layers[1].mlp.down_proj.register_forward_hook(lambda module, args, out: seen.append(1) or out + 1)
+    assert can_decode(net)
+    assert net._lit_group_rl_step is LlamaStep
+    seen.clear()
+    before = run(net, PROMPTS, copies=2, temperature=1.0)
+    assert len(seen) > 2
+    net._lit_group_rl_step = _ModelStep
+    torch.testing.assert_close(before.logp, run(net, PROMPTS, copies=2, temperature=1.0).logp, atol=1e-5, rtol=0)
+
+
 def test_a_window_of_every_layer_is_kept():
     with seeded("test weights"):
         net = MistralForCausalLM(MistralConfig(**SMALL, sliding_window=4)).eval()
