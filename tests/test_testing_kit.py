@@ -498,3 +498,10 @@ def test_the_kit_needs_no_test_framework():
     for path in Path(testing.__file__).parent.glob("*.py"):
         found = re.findall(r"^ *(?:from|import) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert not {"pytest", "lightning", "tests"} & set(found), path.name
+
+
+def test_the_page_lists_the_cases():
+    page = (Path(__file__).parents[1] / "docs" / "extend.md").read_text(encoding="utf-8")
+    for slot, (check, defined) in CHECKS.items():
+        row = f"| `{slot}` | `{check.__name__}` | {', '.join(c.name for c in defined)} |"
+        assert row in page, f"docs/extend.md needs the row {row}"

@@ -18,6 +18,7 @@ from lit_group_rl.callbacks.console import CONSOLE, cell, safe
 from lit_group_rl.callbacks.metrics_file import FILE as METRICS
 from lit_group_rl.callbacks.metrics_file import read_metrics
 from lit_group_rl.functional.collectives import all_max
+from lit_group_rl.signals import PeerFailed
 
 FILE = "coach.jsonl"
 PAUSE = 50
@@ -93,7 +94,9 @@ class Coach(RunCallback):
         if all_max(torch.tensor(float(bool(self._stop)), device=pl_module.device)) == 0:
             return
         pl_module.signals.agreed = True  # all processes end here together, so the checkpoint may be written by all
-        raise CoachStopped(self._stop or "the coach of the first process ended the run")
+        if not self._stop:
+            raise PeerFailed("the coach of the first process ended the run")  # which says why
+        raise CoachStopped(self._stop)
 
     def _speak(self, trainer: Trainer, rule: str, step: int, said: str) -> None:
         CONSOLE.line(f"coach {rule:<3} {safe(said)}")

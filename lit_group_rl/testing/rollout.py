@@ -93,10 +93,10 @@ def _(component: AdvantageEstimator) -> None:
         batch = example([score] * len(GROUPS))
         batch.rewards = {name: torch.full_like(column, score) for name, column in batch.rewards.items()}
         found = advantages(component, batch)
-        finite(found, f"with all scores {score} the advantage")
+        finite(found, f"with every member at {score} the advantage")
         if component.needs_group:
             worst = float(found.abs().max())
-            assert worst == 0, f"with all scores {score} an advantage is {worst:.3g}, not 0"
+            assert worst == 0, f"with every member at {score} an advantage is {worst:.3g}, not 0"
 
 
 @case(ADVANTAGE, "off the mask", "use per_token, or torch.where(batch.mask & batch.counted[:, None], ..., 0.0)")
