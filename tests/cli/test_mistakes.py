@@ -14,7 +14,7 @@ MISTAKES = [
     ("fit grpo --model.steps=1", ["model.steps", "Set the top-level steps"]),
     ("fit grpo --model.policy=null", ["model.policy", "missing"]),
     ("fit grpo --trainer.devices=foo", ["trainer", "devices"]),
-    ("export runs/none out", ["export", "runs/none", "no checkpoint"]),
+    ("export runs/none out", ["export", "runs/none does not exist"]),
 ]
 
 
