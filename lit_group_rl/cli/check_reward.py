@@ -55,8 +55,9 @@ def _refuse_unsolved(reward: Reward, name: str, scores: Sequence[float | None], 
         at = wrong[0]
         raise RecipeError(
             f"model.rewards.{name}: {len(wrong)} of {len(scores)} right answers of the data do not count as solved, "
-            f"e.g. {prompts[at].answer!r} for {str(prompts[at].text)[:60]!r} scores {scores[at]}. "
-            "Mend the reward, its extract option, or the answers"
+            f"for example {prompts[at].answer!r} for {str(prompts[at].text)[:60]!r} scores {scores[at]}. "
+            "Mend the reward, its extract or solved_at option, or the answers; or put a reward first that tells right "
+            "from wrong, with weight 0 if it is only to measure"
         )
 
 
