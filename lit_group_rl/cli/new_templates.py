@@ -12,7 +12,6 @@ class Template:
     slot: str
     """As ``lit-group-rl ls`` names it."""
     article: str
-    """'an advantage'."""
     check: str
     """Its function of lit_group_rl.testing."""
     option: str
@@ -24,10 +23,7 @@ REWARD = '''"""1 for the right answer as the last word, else 0."""
 
 
 def NAME(completions, answers):
-    """One number per completion; None where there is no answer to compare with.
-
-    A reward may ask for any of prompts, completions, answers, samples, and the columns of the data: lists, row by row.
-    """
+    """One number per completion; None abstains.  Ask for any of prompts, answers, samples, and columns of the data."""
     scores = []
     for completion, answer in zip(completions, answers, strict=True):
         words = completion.split()
