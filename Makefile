@@ -42,9 +42,10 @@ results: install
 bench: install $(TRL_VENV)/.installed
 	$(BIN)/python -m benchmarks.run --trl-python $(TRL_VENV)/bin/python
 
-# every fault that needs no accelerator; then SIGTERM at 50 random moments
+# every fault that needs no accelerator; spoilt numbers at 100 random places; SIGTERM at 50 random moments
 faults: install
 	$(BIN)/python -m pytest tests/test_checkpoint.py tests/test_numbers.py tests/test_resume.py tests/faults tests/distributed
+	$(BIN)/python -m tests.faults.numbers
 	$(BIN)/python -m tests.faults.kill --politely --kills 50
 
 # SIGKILL at random moments, a quarter of them while a checkpoint is being written
