@@ -255,9 +255,14 @@ class Engine(L.LightningModule):
         self._whole.close()
 
     def predict_step(self, prompts: Any, batch_idx: int) -> list[dict[str, Any]]:
-        """Greedy completions: prompt, completion, answer."""
+        """Greedy completions: position among the held-out prompts of all processes, prompt, completion, answer."""
+        if not prompts.prompts:
+            return []
         samples = (self.heldout or HeldOut()).greedy(self.policy, self.sampler, prompts).samples
-        return [{"prompt": s.prompt, "completion": s.completion, "answer": s.answer} for s in samples]
+        return [
+            {"position": at, "prompt": s.prompt, "completion": s.completion, "answer": s.answer}
+            for at, s in zip(prompts.positions, samples, strict=True)
+        ]
 
     # ---- state
 

@@ -133,7 +133,7 @@ def log_rollout(batch: RolloutBatch, bag: MetricBag) -> None:
     lengths, counted = batch.own_lengths.double(), batch.counted
     bag.mean("length/mean", lengths.sum(), len(lengths))
     bag.max("length/max", lengths.max())
-    bag.mean("length/p95", lengths.quantile(0.95), 1)
+    bag.quantile("length/p95", lengths, 0.95)
     bag.mean("length/truncated_frac", batch.truncated.double().sum(), len(lengths))
     bag.mean("length/empty_frac", ((lengths <= 1) & ~batch.truncated).double().sum(), len(lengths))
     for name, rows in (("correct", batch.solved & counted), ("wrong", ~batch.solved & counted)):

@@ -47,6 +47,7 @@ class CausalNet(nn.Module):
         self.model = model
         self.simple_head = _head_is_linear(model)
         self.can_pack = self.simple_head and can_pack(model)
+        self._recomputed = [m for m in model.modules() if getattr(m, "gradient_checkpointing", False)]
 
     def compile_layers(self) -> None:
         """Let torch.compile fuse what stands between the attentions; these stay as they are, their shapes vary."""
@@ -76,6 +77,8 @@ class CausalNet(nn.Module):
         part of ``completion_mask``: only these tokens go through the head, the others have 0 and no gradient.
         """
         wanted = completion_mask if scored is None else scored
+        for layer in self._recomputed:  # transformers does it in training mode only, and dropout is off anyway
+            layer.training = torch.is_grad_enabled()
         chosen = completion_ids[wanted]
         states = None
         if self.simple_head:

@@ -53,7 +53,7 @@ TABLE: tuple[Tag, ...] = tuple(
         ("advantage/std", "Standard deviation of the advantage over trained tokens.", ""),
         ("advantage/abs_max", "Largest absolute advantage of a trained token.", ""),
         ("length/mean", "Completion length, the end token included.", "tokens"),
-        ("length/p95", "95th percentile of the completion length.", "tokens"),
+        ("length/p95", "95th percentile of the completion length, over all processes together.", "tokens"),
         ("length/max", "Longest completion of the step.", "tokens"),
         (
             "length/correct",

@@ -80,10 +80,13 @@ class TinyPolicy(HFPolicy):
     An ordinary Hugging Face folder inside the package, made by ``recipes/sft_warmup.yaml``.
     """
 
-    def __init__(self, lora: dict[str, Any] | None = None) -> None:
+    def __init__(self, lora: dict[str, Any] | None = None, gradient_checkpointing: bool = False) -> None:
         """Trained as a whole, or through an adapter.
 
         Args:
             lora: Options of ``peft.LoraConfig`` (extra ``lora``).
+            gradient_checkpointing: Trade time for activation memory.
         """
-        super().__init__(path=os.fspath(TINY_FOLDER), chat=False, lora=lora)
+        super().__init__(
+            path=os.fspath(TINY_FOLDER), chat=False, lora=lora, gradient_checkpointing=gradient_checkpointing
+        )

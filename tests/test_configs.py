@@ -27,6 +27,7 @@ REFUSED = {
     ("sft_warmup", "policy/smollm2_135m"): "temperature",  # a reference answer is not drawn
     ("sft_warmup", "policy/lora"): "lora",  # an adapter on random weights that stay random
     ("sft_warmup", "environment/calculator"): "temperature",
+    ("sft_warmup", "trainer/activation_checkpointing"): "gradient_checkpointing",  # small enough without
     ("sft_warmup", "engine/continuous_batching"): "engine",
     ("sft_warmup", "engine/vllm"): "engine",
     ("sft_warmup", "engine/vllm_server"): "engine",

@@ -3,7 +3,9 @@
 import dataclasses
 
 import pytest
+import torch
 
+from lit_group_rl import metric_bag
 from lit_group_rl.metric_bag import MetricBag
 from lit_group_rl.recording import log_rollout, stands_in
 from lit_group_rl.rewards.base import Reward
@@ -65,3 +67,18 @@ def test_the_variance_that_each_reward_brings_is_that_of_its_weighted_scores_ins
 
 def test_a_single_reward_has_nothing_to_be_compared_with():
     assert variances({"a": Column("a", 1.0), "idle": Column("b", 0.0)}) == {}
+
+
+def test_a_quantile_is_that_of_all_values_together(monkeypatch):
+    """Not the mean of the quantiles of rounds, nor of processes."""
+    one, two = MetricBag(), MetricBag()
+    one.quantile("length/p95", torch.tensor([1.0, 2.0]), 0.95)
+    two.quantile("length/p95", torch.tensor([100.0]), 0.95)
+    one.merge(two)
+    # of 1, 2, 100 at place 0.95 * 2 = 1.9: 2 + 0.9 * 98 = 90.2; the mean of 1.95 and 100 is 51
+    assert one.reduce()["length/p95"] == pytest.approx(90.2)
+    # as between two processes: the other one has logged 3, 4
+    other = {"length/p95": (0.95, torch.tensor([3.0, 4.0], dtype=torch.float64))}
+    monkeypatch.setattr(metric_bag, "all_objects", lambda v: [v, other] if isinstance(v, dict) else [v, v])
+    # of 1, 2, 3, 4, 100 at place 0.95 * 4 = 3.8: 4 + 0.8 * 96 = 80.8
+    assert one.reduce()["length/p95"] == pytest.approx(80.8)

@@ -48,14 +48,17 @@ def check(argv: Sequence[str]) -> int:
 
 def _sections(cli: Any, trainer: Any, report: Report) -> None:
     from lit_group_rl.cli import check_look, check_reward
+    from lit_group_rl.parallel import FSDP2Strategy
 
-    module, data = cli.model, cli.datamodule
+    module, data, device = cli.model, cli.datamodule, trainer.strategy.root_device
+    sharded = isinstance(trainer.strategy, FSDP2Strategy)
+    shards = trainer.num_devices * trainer.num_nodes if sharded else 1
     steps: list[tuple[str, Callable[[], None]]] = [
         ("config", lambda: _config(module, data, report)),
         ("data", lambda: _data(module, data, report)),
         ("tokenizer", lambda: _tokenizer(module.policy, data, report)),
         ("reward", lambda: check_reward.check_rewards(module.rewards, data, report)),
-        ("first look", lambda: check_look.first_look(module, data, trainer.strategy.root_device, report)),
+        ("first look", lambda: check_look.first_look(module, data, device, report, shards)),
     ]
     for subject, step in steps:
         try:

@@ -17,7 +17,7 @@ FIRST_LOOK = ((5_000_000, 64), (50_000_000, 16), (float("inf"), 2))
 """(parameters below, prompts): few enough for seconds on a CPU."""
 
 
-def first_look(module: Any, data: Any, device: torch.device, report: Report) -> None:
+def first_look(module: Any, data: Any, device: torch.device, report: Report, shards: int = 1) -> None:
     """Sample and score once; tell what there is to learn from, and what a run costs."""
     policy, clock = module.policy, Clock(0, module.steps)
     policy.net.to(device)
@@ -42,7 +42,7 @@ def first_look(module: Any, data: Any, device: torch.device, report: Report) -> 
     # a backward pass costs about two forward passes
     passes = 3 * module.ppo_epochs + bool(module.describe(1).needs("ref_logp"))
     step = (sampling + scoring + passes * forward) * data.prompts_per_step / count
-    _report_plan(module, data, parameters, step, report)
+    _report_plan(module, data, parameters, step, report, shards)
 
 
 def _report_signal(batch: RolloutBatch, report: Report) -> None:
@@ -76,7 +76,7 @@ def _short(text: Any) -> str:
     return repr(text if len(text) <= 50 else text[:49] + "…")
 
 
-def _report_plan(module: Any, data: Any, parameters: int, step: float, report: Report) -> None:
+def _report_plan(module: Any, data: Any, parameters: int, step: float, report: Report, shards: int) -> None:
     completions = module.steps * data.prompts_per_step * module.sampler.group_size
     updates = module.steps * module.updates_per_rollout
     report.row(
@@ -84,7 +84,8 @@ def _report_plan(module: Any, data: Any, parameters: int, step: float, report: R
         "ok",
         f"{module.steps} steps x {data.prompts_per_step} prompts x {module.sampler.group_size} = "
         f"{_thousands(completions)} completions, {_thousands(updates)} updates",
-        f"about {seconds(step * module.steps)}, about {memory_gb(module, parameters):.1f} GB",
+        f"about {seconds(step * module.steps)}, about {memory_gb(module, parameters, shards):.1f} GB"
+        + (f" on each of {shards} processes" if shards > 1 else ""),
     )
 
 
@@ -92,14 +93,22 @@ def _thousands(number: int) -> str:
     return f"{number:,}".replace(",", " ")
 
 
-def memory_gb(module: Any, parameters: int) -> float:
-    """Weights, gradients, Adam's two moments, a reference, and one micro-batch's activations and logits."""
+def memory_gb(module: Any, parameters: int, shards: int = 1) -> float:
+    """Weights, gradients, Adam's two moments, a reference, and one micro-batch's activations and logits, of a process.
+
+    Over ``shards`` processes all but activations is divided; the whole policy is held once while completions are drawn.
+    """
     trainable = sum(p.numel() for p in module.policy.net.parameters() if p.requires_grad)
     width = next(module.policy.net.parameters()).element_size()
     reference = parameters if module.describe(1).needs("ref_logp") and trainable == parameters else 0
     config = module.policy.model.config
     layers, hidden = getattr(config, "num_hidden_layers", 12), getattr(config, "hidden_size", 768)
     tokens = min(module.micro_batch_tokens, 2**20)
-    # about 16 stored values of the hidden width per token and layer, and logits with their gradient
-    activations = tokens * (16 * layers * hidden + 3 * getattr(config, "vocab_size", 32000)) * 4
-    return float(width * (parameters + reference) + 3 * width * trainable + activations) / 2**30
+    # about 16 stored values of the hidden width per token and layer, with checkpointing one and 16 of the layer that
+    # is computed again; and logits with their gradient
+    kept = layers + 16 if module.policy.gradient_checkpointing else 16 * layers
+    activations = tokens * (kept * hidden + 3 * getattr(config, "vocab_size", 32000)) * 4
+    held = width * (parameters + reference + 3 * trainable)
+    learning = held / shards + activations
+    drawing = (held + width * parameters * (shards - 1)) / shards
+    return float(max(learning, drawing) if shards > 1 else learning) / 2**30

@@ -180,11 +180,19 @@ def _guarded(trainer: Any, run: Any, cli: Any) -> int:
             raise
         print(f"stopped: {told}", file=sys.stderr)
         return code
-    if run.__name__ == "predict" and result:
-        for batch in result:
-            for row in batch:
-                print(json.dumps(row, ensure_ascii=False))
+    if run.__name__ == "predict":
+        _print_rows([row for batch in result or () for row in batch])
     return 130 if trainer.interrupted else 0
+
+
+def _print_rows(mine: list[dict[str, Any]]) -> None:
+    """The rows of all processes in the order of the data, printed by the first one."""
+    from lit_group_rl.functional.collectives import all_objects, rank
+
+    shares: list[Any] = all_objects(mine)
+    if rank() == 0:
+        for row in sorted((row for share in shares for row in share), key=lambda row: row["position"]):
+            print(json.dumps({k: v for k, v in row.items() if k != "position"}, ensure_ascii=False))
 
 
 def quieten() -> None:
