@@ -33,7 +33,8 @@ class VLLMServer(RolloutEngine):
     The first process writes the weights into ``folder``, which the server sees under the same path, and has it read
     them (``/collective_rpc``, ``reload_weights``) and forget its prefix cache; then every process asks
     ``/v1/completions``, token ids in, token ids and log-probs out.  Development mode lets everybody who reaches the
-    server change it: keep it in a closed network.
+    server change it: keep it in a closed network.  Of several processes each needs a held-out prompt, since all wait
+    for the weights together.
 
     Written against the sources of vLLM 0.32.0 and 0.33.0, and tested with a stand-in server that takes only what they
     take.  It has not run against a real server yet.
