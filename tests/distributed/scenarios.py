@@ -23,9 +23,11 @@ from lit_group_rl.critics import LightCritic, ValueModel
 from lit_group_rl.evaluation import HeldOut
 from lit_group_rl.evaluators.dual_agent import DualAgent
 from lit_group_rl.filters import MixedOutcome
-from lit_group_rl.functional.collectives import all_objects, rank
+from lit_group_rl.functional.collectives import all_objects, rank, world_size
 from lit_group_rl.functional.rng import seed_of
 from lit_group_rl.rewards.evaluator_score import EvaluatorScore
+from lit_group_rl.surrogates import Clipped
+from lit_group_rl.surrogates.base import Surrogate
 from lit_group_rl.tiny import CharPolicy
 from lit_group_rl.update_schedules import Alternate, CriticWarmUp
 from tests.tiny_runs import Digits, fit
@@ -39,6 +41,18 @@ class FewMixed(Digits):
     def score(self, samples):
         values = super().score(samples)
         return [v if seed_of(s.prompt) % 3 == 0 else 0.0 for v, s in zip(values, samples, strict=True)]
+
+
+class LastBreaks(Surrogate):
+    """Clipped, but the third update is not a number on the last process: all must skip it."""
+
+    def __init__(self):
+        self.updates = 0
+
+    def loss(self, ctx, bounds):
+        self.updates += 1
+        broken = self.updates == 3 and rank() == world_size() - 1
+        return Clipped().loss(ctx, bounds) * (float("nan") if broken else 1.0)
 
 
 class Watch(RunCallback):
@@ -80,6 +94,7 @@ def run(spread: dict[str, Any], *callbacks: Any, **changes: Any) -> dict[str, An
 
 SCENARIOS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "kl": lambda spread: run(spread, aux_losses={"kl": KL(0.1)}),
+    "numbers break on one process": lambda spread: run(spread, aux_losses={"kl": KL(0.1)}, surrogate=LastBreaks()),
     "kl in small pieces": lambda spread: run(spread, aux_losses={"kl": KL(0.1)}, micro_batch_tokens=40),
     "few groups": lambda spread: run(
         spread, rewards={"few": FewMixed()}, filter=MixedOutcome(max_rounds=3), minibatches=1
