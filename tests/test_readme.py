@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import shlex
+import sys
 import tomllib
 from pathlib import Path
 
@@ -35,6 +36,8 @@ QUICK = [line for line in OURS if "scale/smoke" in line]
 def folder(tmp_path, monkeypatch):
     for name, content in FILES.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
+        for module in [m for m in sys.modules if m.split(".")[0] == Path(name).stem]:
+            monkeypatch.delitem(sys.modules, module)  # of another test's folder
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv(run_folder.ENVIRONMENT, "")

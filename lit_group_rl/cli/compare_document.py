@@ -24,7 +24,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Table:
+class Grid:
     """Rows under a head; the first column is text, the rest numbers."""
 
     head: Sequence[str]
@@ -39,7 +39,7 @@ class Picture:
     caption: str
 
 
-Block = Heading | Text | Table | Picture
+Block = Heading | Text | Grid | Picture
 
 
 def markdown(report: Sequence[Block]) -> str:

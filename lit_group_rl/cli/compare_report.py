@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lit_group_rl.cli.compare_arms import algorithm_differences
-from lit_group_rl.cli.compare_document import Block, Heading, Picture, Table, Text, markdown, page
+from lit_group_rl.cli.compare_document import Block, Grid, Heading, Picture, Text, markdown, page
 from lit_group_rl.cli.compare_results import TAGS, Comparison, Side
 from lit_group_rl.cli.compare_statistics import Difference, spread, t_quantile
 from lit_group_rl.cli.refusal import shown
@@ -74,7 +74,7 @@ def failures(comparison: Comparison) -> list[str]:
     ]
 
 
-def result_table(comparison: Comparison) -> Table:
+def result_table(comparison: Comparison) -> Grid:
     """What each side reached."""
     head = ["", "held-out accuracy (%)", f"completions to {100 * comparison.target:g}\u00a0%", "area (%)"]
     head += ["entropy", "live groups (%)", "length", "diverged"]
@@ -91,20 +91,20 @@ def result_table(comparison: Comparison) -> Table:
         ]
         for side in comparison.sides
     ]
-    return Table(head, rows)
+    return Grid(head, rows)
 
 
-def difference_table(comparison: Comparison) -> Table:
+def difference_table(comparison: Comparison) -> Grid:
     """Each pair with its interval and what may be said."""
     rows = []
     for new, old in comparison.pairs():
         for quantity, label in (("accuracy", "accuracy"), ("area", "area")):
             d = comparison.difference(new, old, quantity)
             rows.append([f"{new.name} - {old.name}, {label}", points(d.mean), interval(d), str(d.seeds), d.verdict])
-    return Table(["", "points", "95 % interval", "seeds", "verdict"], rows)
+    return Grid(["", "points", "95 % interval", "seeds", "verdict"], rows)
 
 
-def cost_table(comparison: Comparison) -> Table:
+def cost_table(comparison: Comparison) -> Grid:
     """What each side took, mean over seeds."""
     head = ["", "seconds per step", "RL steps", "completions", "tokens", "seconds in all", "peak memory (GB)"]
     columns: tuple[tuple[str, Callable[[float], str]], ...] = (
@@ -115,10 +115,10 @@ def cost_table(comparison: Comparison) -> Table:
         ("seconds", number),
         ("memory", "{:.2f}".format),
     )
-    return Table(head, [[s.name, *(average(s.values(q), form) for q, form in columns)] for s in comparison.sides])
+    return Grid(head, [[s.name, *(average(s.values(q), form) for q, form in columns)] for s in comparison.sides])
 
 
-def run_table(comparison: Comparison) -> Table:
+def run_table(comparison: Comparison) -> Grid:
     """Every run with its folder."""
     rows = []
     for side in comparison.sides:
@@ -126,7 +126,7 @@ def run_table(comparison: Comparison) -> Table:
             cells = [percent(run.start), percent(run.accuracy), number(run.completions), shown(run.folder)]
             rows.append([side.name, str(run.seed), *cells])
         rows += [[side.name, str(seed), UNKNOWN, "failed", UNKNOWN, why] for seed, why in side.failed.items()]
-    return Table(["", "seed", "start (%)", "end (%)", "completions", "folder"], rows)
+    return Grid(["", "seed", "start (%)", "end (%)", "completions", "folder"], rows)
 
 
 def settings(comparison: Comparison) -> list[Block]:
@@ -136,7 +136,7 @@ def settings(comparison: Comparison) -> list[Block]:
     for other in others:
         rows = [[f"`{key}`", old, new] for key, old, new in algorithm_differences(first.arm, other.arm)]
         if rows:
-            found.append(Table([f"{other.name} against {first.name}", first.name, other.name], rows))
+            found.append(Grid([f"{other.name} against {first.name}", first.name, other.name], rows))
         else:
             found.append(Text(f"{other.name} and {first.name} have the same settings."))
     return found
@@ -208,7 +208,7 @@ def on_screen(comparison: Comparison) -> str:
     rows = [row for row in differences.rows if row[0].endswith(", accuracy")]
     lines += [
         "",
-        *_columns(Table(["accuracy", *differences.head[1:]], [[r[0][: -len(", accuracy")], *r[1:]] for r in rows])),
+        *_columns(Grid(["accuracy", *differences.head[1:]], [[r[0][: -len(", accuracy")], *r[1:]] for r in rows])),
     ]
     for other in comparison.sides[1:]:
         changed = algorithm_differences(comparison.sides[0].arm, other.arm)
@@ -217,7 +217,7 @@ def on_screen(comparison: Comparison) -> str:
     return "\n".join(["", *lines])
 
 
-def _columns(table: Table) -> list[str]:
+def _columns(table: Grid) -> list[str]:
     cells = [table.head, *table.rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(table.head))]
     return [

@@ -197,9 +197,10 @@ def test_a_missing_package_is_one_clear_message(monkeypatch):
         MathVerify()
 
 
-@pytest.mark.parametrize(
-    ("target", "completion", "right"),
-    [
+def test_countdown_takes_the_given_numbers_only():
+    """Known fault B53; the task pays 0.05 for any expression, 0.01 for any text."""
+    pytest.importorskip("reasoning_gym")
+    cases = [
         (22, "3*5+7", True),
         (50, "5*10", False),  # 10 is not given
         (22, "3*5+7+0", False),
@@ -207,12 +208,12 @@ def test_a_missing_package_is_one_clear_message(monkeypatch):
         (22, "3*7+5/0", False),
         (22, "3*5+7" + "+0" * 2000, False),
         (22, "exit(3*5+7)", False),
-    ],
-)
-def test_countdown_takes_the_given_numbers_only(target, completion, right):
-    """Known fault B53; the task pays 0.05 for any expression, 0.01 for any text."""
-    pytest.importorskip("reasoning_gym")
-    fields = entry("countdown", {}, "?", "3*5+7", {"numbers": [3, 5, 7], "target": target})
-    found = ReasoningGymReward().score([sample(completion, "3*5+7", fields), sample("3*5+7", "3*5+7", fields)])
-    assert found[0] == 1.0 if right else 0.0 <= found[0] <= 0.05
-    assert found[1] == (1.0 if target == 22 else 0.05)
+    ]
+    rows = []
+    for target, completion, _ in cases:
+        fields = entry("countdown", {}, "?", "3*5+7", {"numbers": [3, 5, 7], "target": target})
+        rows += [sample(completion, "3*5+7", fields), sample("3*5+7", "3*5+7", fields)]
+    found = ReasoningGymReward().score(rows)
+    for (target, completion, right), score, reference in zip(cases, found[::2], found[1::2], strict=True):
+        assert score == 1.0 if right else 0.0 <= score <= 0.05, completion[:40]
+        assert reference == (1.0 if target == 22 else 0.05)
