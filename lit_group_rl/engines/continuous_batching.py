@@ -27,9 +27,9 @@ class ContinuousBatching(RolloutEngine):
     page_size: int = 256
     """Tokens of a cache page."""
     num_blocks: int | None = None
-    """Pages; null: as many as free memory allows."""
+    """Pages; null: as many as free memory allows, on a CPU enough for 64 rows."""
     max_batch_tokens: int | None = None
-    """Tokens of one forward; null: as many as free memory allows."""
+    """Tokens of one forward; null: as many as free memory allows, on a CPU 512."""
 
     def __post_init__(self) -> None:
         require(self.page_size >= 4, self, "page_size", "must be at least 4")
@@ -57,10 +57,15 @@ class ContinuousBatching(RolloutEngine):
             eos_token_id=policy.eos_ids,
             pad_token_id=policy.pad_id,
         )
+        blocks, tokens = self.num_blocks, self.max_batch_tokens
+        if policy.device.type == "cpu":  # what transformers takes by itself there is slow to fill
+            longest = max(len(p) for p in request.prompts) + request.max_new_tokens
+            blocks = blocks or 64 * -(-longest // self.page_size)
+            tokens = tokens or 512
         config = ContinuousBatchingConfig(
             page_size=self.page_size,
-            num_blocks=self.num_blocks,
-            max_batch_tokens=self.max_batch_tokens,
+            num_blocks=blocks,
+            max_batch_tokens=tokens,
             return_logprobs=True,
             seed=request.keys[0] % 2**31,
             auto_switch_to_flash=False,

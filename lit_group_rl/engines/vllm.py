@@ -22,6 +22,9 @@ LOGPROBS_MODE = "processed_logprobs"
 """Log-probs after temperature, top_p and top_k; vLLM's default is those of the raw logits."""
 
 
+MISSING = "VLLM needs the package vllm", "Run pip install 'lit-group-rl[vllm]', on a GPU"
+
+
 @dataclass
 class VLLM(RolloutEngine):
     """vLLM beside the trainer on one GPU (extra ``vllm``): asleep while the policy learns.
@@ -57,9 +60,7 @@ class VLLM(RolloutEngine):
 
     def checks(self, recipe: Recipe) -> Iterable[Problem]:
         if importlib.util.find_spec("vllm") is None:
-            yield Problem(
-                recipe.place(self), "VLLM needs the package vllm", "Run pip install 'lit-group-rl[vllm]', on a GPU"
-            )
+            yield Problem(recipe.place(self), *MISSING)
 
     def start(self, policy: HFPolicy) -> None:
         if world_size() > 1:
@@ -68,6 +69,8 @@ class VLLM(RolloutEngine):
                 "Use VLLMServer, or --trainer.devices=1"
             )
         if self._llm is None:
+            if importlib.util.find_spec("vllm") is None:
+                raise RecipeError(f"model.sampler.engine: {MISSING[0]}. {MISSING[1]}")
             import vllm
 
             # of memory where there is such a place: weights go through it before every rollout

@@ -213,10 +213,12 @@ def test_a_completion_that_vllm_breaks_off_is_no_completion(vllm, policy, monkey
     assert StandIn.made[0].calls[-1] == "sleep 2"
 
 
-def test_without_the_package_the_recipe_is_refused():
+def test_without_the_package_the_recipe_is_refused(policy):
     recipe = Recipe({"sampler": GroupSampler(engine=VLLM())}, 4, 4, 1)
     told = [str(p) for _, part in recipe.components() for p in part.checks(recipe) if not p.warning]
     assert told == ["model.sampler.engine: VLLM needs the package vllm. Run pip install 'lit-group-rl[vllm]', on a GPU"]
+    with pytest.raises(RecipeError, match="needs the package vllm"):
+        draw(policy, VLLM())
 
 
 # ---- the server
