@@ -1,5 +1,6 @@
 """Every command of the tutorial, page by page, in the order in which a reader gives them."""
 
+import itertools
 import re
 import shlex
 import subprocess
@@ -26,7 +27,7 @@ def blocks(page):
 
 def test_the_pages_are_all_here_and_each_leads_to_the_next():
     assert [int(page.name[0]) for page in PAGES] == [1, 2, 3, 4, 5, 6]
-    for page, following in zip(PAGES, PAGES[1:], strict=False):
+    for page, following in itertools.pairwise(PAGES):
         assert f"]({following.name})" in page.read_text(encoding="utf-8").splitlines()[-1]
 
 
