@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./(?!\w+\.md)[^)]*\)")
+OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]*\)")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

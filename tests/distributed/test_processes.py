@@ -67,13 +67,25 @@ def alone() -> dict[str, Any]:
     return {name: scenario({}) for name, scenario in scenarios.SCENARIOS.items()}
 
 
-@pytest.fixture(scope="module", params=["ddp", "fsdp2"])
-def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+@pytest.fixture(scope="module")
+def launched() -> dict[str, tuple[Path, dict[str, Any]]]:
+    """By strategy; a parametrised fixture would be made anew where a runner mixes the order of the tests."""
+    return {}
+
+
+@pytest.fixture(params=["ddp", "fsdp2"])
+def together(
+    request: pytest.FixtureRequest,
+    launched: dict[str, tuple[Path, dict[str, Any]]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, dict[str, Any]]:
     """Every scenario on two processes under a strategy."""
-    folder = tmp_path_factory.mktemp(request.param)
-    scenarios.interrupted(folder / "killed_on_one", {})
-    launch(request.param, folder)
-    return folder, torch.load(folder / "results.pt", weights_only=True)
+    if request.param not in launched:
+        folder = tmp_path_factory.mktemp(request.param)
+        scenarios.interrupted(folder / "killed_on_one", {})
+        launch(request.param, folder)
+        launched[request.param] = folder, torch.load(folder / "results.pt", weights_only=True)
+    return launched[request.param]
 
 
 def assert_same(one: dict[str, Any], two: dict[str, Any]) -> None:
