@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.linalg import vector_norm
 
 from lit_group_rl.functional.collectives import all_rows, all_sum, world_size
 from lit_group_rl.functional.groups import group_extreme, group_index, group_is_tied, group_size, group_std
@@ -43,7 +44,11 @@ class Recorder:
     def _remember(self, module: Engine) -> None:
         weights = [p for p in module.policy.parameters() if p.requires_grad]
         small = sum(p.numel() for p in weights) <= UPDATE_SIZE_LIMIT
-        self._before = [_mine(p).clone() for p in weights] if small else []
+        if small and len(self._before) == len(weights):
+            for before, p in zip(self._before, weights, strict=True):
+                before.copy_(_mine(p))
+        else:
+            self._before = [_mine(p).clone() for p in weights] if small else []
 
     def count(self, **amounts: int) -> None:
         """Add to this process's counters of the step."""
@@ -75,8 +80,8 @@ class Recorder:
         metrics["perf/peak_mem_gb"] = peak_memory_gb()
         if self._before:
             now = [p for p in module.policy.parameters() if p.requires_grad]
-            moved = sum(float((_mine(p) - q).square().sum()) for p, q in zip(now, self._before, strict=True))
-            size = sum(float(q.square().sum()) for q in self._before)
+            moved = sum(float(vector_norm(_mine(p) - q)) ** 2 for p, q in zip(now, self._before, strict=True))
+            size = sum(float(vector_norm(q)) ** 2 for q in self._before)
             if any(hasattr(p, "to_local") for p in now):
                 moved, size = all_sum(torch.tensor([moved, size], dtype=torch.float64, device=module.device)).tolist()
             metrics["optim/update_to_weight"] = (moved / max(size, 1e-30)) ** 0.5
