@@ -1,0 +1,89 @@
+"""What the runs of source_notes.sh say: accuracy over the run with paired differences, spread of advantages, memory.
+
+python -m benchmarks.source_notes_table compare/source_notes/runs
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from lit_group_rl.cli.compare_statistics import paired
+
+BASE = "grpo"
+EARLY = 10
+"""RL steps over which the spread of the advantages is compared, before the policies have grown apart."""
+
+
+class Run(NamedTuple):
+    """Numbers of one run."""
+
+    end: float
+    """Held-out accuracy after the last step, in percent."""
+    over_the_run: float
+    """Its mean over all evaluations: what a difference at the end by chance does not turn around."""
+    spread: float
+    """Deviation of the advantages."""
+    memory_mb: float
+
+
+def read(folder: Path) -> dict[str, dict[int, Run]]:
+    """Finished runs by variant and seed."""
+    found: dict[str, dict[int, Run]] = {}
+    for path in sorted(folder.glob("*-seed*/*/summary.json")):
+        summary = json.loads(path.read_text())
+        with (path.parent / "metrics.csv").open() as lines:
+            rows = list(csv.DictReader(lines))
+
+        def column(tag: str, rows: list[dict[str, str]] = rows) -> list[float]:
+            return [float(row[tag]) for row in rows if row.get(tag) not in (None, "", "nan")]
+
+        name, seed = path.parent.parent.name.rsplit("-seed", 1)
+        if summary["heldout_end"] is not None and summary["rl_steps"] == int(rows[-1]["step"]):
+            found.setdefault(name, {})[int(seed)] = Run(
+                100 * summary["heldout_end"],
+                100 * statistics.mean(column("eval/heldout/accuracy")),
+                statistics.mean(column("advantage/std")[:EARLY]),
+                1000 * max(column("perf/peak_mem_gb")),
+            )
+    return found
+
+
+def between(runs: dict[str, dict[int, Run]], new: str, old: str, what: str) -> str:
+    """'+4.6 [+2.9, +6.2]': mean difference over the seeds of both, with its 95 % interval."""
+    a, b = ({seed: getattr(run, what) for seed, run in runs.get(name, {}).items()} for name in (new, old))
+    difference = paired(a, b)
+    if difference.seeds < 2:
+        return f"{difference.mean:+.2f} (one seed)" if difference.seeds else "-"
+    return f"{difference.mean:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
+
+
+def main(folder: str) -> None:
+    """Print the table, and the pairs that the questions are about."""
+    runs = read(Path(folder))
+    columns = ["variant", "seeds", "end", "over the run", "less `grpo`", "advantage spread", "memory MB"]
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    for name, seeds in runs.items():
+        means = [statistics.mean(values) for values in zip(*seeds.values(), strict=True)]
+        against = "" if name == BASE else between(runs, name, BASE, "over_the_run")
+        end, over, spread, memory = means
+        cells = [f"`{name}`", len(seeds), f"{end:.1f}", f"{over:.1f}", against, f"{spread:.3f}", f"{memory:.0f}"]
+        print(f"| {' | '.join(map(str, cells))} |")
+    print()
+    for new, old, what in (
+        ("dapo_dynamic_clip", "grpo_asymmetric", "over_the_run"),
+        ("vapo_light_critic", "grpo_no_division", "over_the_run"),
+        ("vapo_light_critic", "grpo_no_division", "spread"),
+        ("vapo_light_critic_group4", "grpo_no_division_group4", "over_the_run"),
+        ("vapo_light_critic_group4", "grpo_no_division_group4", "spread"),
+        ("gspo_stochastic_constant_noise", "gspo_stochastic", "over_the_run"),
+    ):
+        print(f"{new} - {old}, {what}: {between(runs, new, old, what)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
