@@ -27,8 +27,7 @@ def callback(name: str, **options: object) -> str:
     return "--trainer.callbacks=" + json.dumps([{"class_path": f"tests.faults.stages.{name}", "init_args": options}])
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
-@pytest.mark.parametrize("stage", ["scoring", "update"])
+@pytest.mark.parametrize(("strategy", "stage"), [("ddp", "update"), ("fsdp2", "scoring")])
 def test_the_error_of_the_process_that_failed_is_the_last_thing_said(strategy: str, stage: str, tmp_path: Path) -> None:
     fails = callback("FailIn", stage=stage, step=3, rank=1)
     with Run(*QUICK, *TWO, f"--trainer.strategy={strategy}", f"--run_root={tmp_path}", fails, env=PATH) as run:
@@ -46,7 +45,7 @@ def test_the_error_of_the_process_that_failed_is_the_last_thing_said(strategy: s
 
 def test_one_signal_stops_both_processes_and_the_run_goes_on_on_one(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
-    holds = callback("HoldIn", stage="sampling", step=3, marker=str(marker), seconds=60.0)
+    holds = callback("HoldIn", stage="sampling", step=3, marker=str(marker), seconds=15.0)
     with Run(*QUICK, *TWO, "--trainer.strategy=fsdp2", f"--run_root={tmp_path}", holds, env=PATH) as run:
         wait_for(marker, seconds=120)
         os.kill(run.process.pid, signal.SIGTERM)  # the first process alone; the other one only hears of it

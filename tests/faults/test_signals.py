@@ -58,6 +58,8 @@ def test_a_run_stops_in_any_stage(stage: str, signum: int, tmp_path: Path, unbro
     found = checkpoint.newest(folder)
     # an update under way is finished; anything before it is done again
     assert found.state["rl_step"] == (1 if stage in ("sampling", "scoring", "judging") else 2)
+    if signum == signal.SIGINT:
+        return  # what was kept is what SIGTERM keeps, from which the other cases go on
     with Run(*QUICK, *EVERY, f"--run_root={tmp_path}", f"--resume={folder}") as run:
         assert run.end() == 0, run.output
     assert rows(folder) == rows(unbroken)
