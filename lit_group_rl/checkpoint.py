@@ -326,12 +326,3 @@ def load_policy(policy: HFPolicy, run: Path, which: str = "best") -> Checkpoint:
     mine = {k.removeprefix("policy."): v for k, v in checkpoint.weights.items() if k.startswith("policy.")}
     parallel.load_full_state(policy.net, mine)
     return checkpoint
-
-
-def export(policy: HFPolicy, run: Path, out: Path, which: str = "best") -> Path:
-    """Write a run's weights as a plain Hugging Face folder; ``policy`` as for :func:`load_policy`."""
-    if out.exists() and any(out.iterdir()):
-        raise RecipeError(f"export: {out} is not empty. Give a new folder")
-    load_policy(policy, run, which)
-    policy.save(out)
-    return out

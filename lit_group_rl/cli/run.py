@@ -213,10 +213,3 @@ def quieten() -> None:
     hidden = ("litlogger", "litmodels", "`Trainer.fit` stopped", "GPU available", "TPU available", "HPU available")
     for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"):
         logging.getLogger(name).addFilter(lambda record: not any(word in record.getMessage() for word in hidden))
-
-
-def load_module(config: Path) -> Any:
-    """The module that a run's config.yaml describes, nothing loaded yet."""
-    from lit_group_rl.cli.lightning_cli import build
-
-    return build(prepare([str(config)])).model

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from lit_group_rl import checkpoint
 from lit_group_rl.callbacks.watchdog import HUNG
-from lit_group_rl.cli.run import load_module
+from lit_group_rl.cli.export import export
 from tests.faults.runs import QUICK, ROOT, Run, rows, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -55,7 +55,8 @@ def test_one_signal_stops_both_processes_and_the_run_goes_on_on_one(tmp_path: Pa
     folder = tmp_path / "grpo" / "0001"
     kept = checkpoint.newest(folder)
     assert kept.state["rl_step"] == 2
-    out = checkpoint.export(load_module(folder / "config.yaml").policy, folder, tmp_path / "exported", "last")
+    out = tmp_path / "exported"
+    assert export([str(folder), str(out), "--checkpoint=last"]) == 0
     exported = AutoModelForCausalLM.from_pretrained(out).state_dict()
     for name, value in exported.items():  # a sharded run leaves whole weights
         assert torch.equal(value, kept.weights[f"policy.model.{name}"]), name
