@@ -142,6 +142,10 @@ class Rows:
             some = [r for r, s in zip(fresh.tolist(), starts, strict=True) if s == start]
             self._uniforms[some] = uniforms([self.keys[r] for r in some], start, BLOCK).to(self._uniforms)
 
+    def finished(self, row: int) -> tuple[int, list[int], bool]:
+        """Place, tokens and whether it was cut at the limit, of a row that is over."""
+        return row, self.ids[row, : int(self.length[row])].tolist(), not bool(self.ended[row])
+
     def drawn(self, exact: bool) -> Drawn:
         """The result, cut to the longest row."""
         longest = max(1, int(self.length.max()))

@@ -39,6 +39,7 @@ def generate(
     logit_noise: float = 0.0,
     stops: StopTexts | None = None,
     max_rows: int = 512,
+    on_end: OnEnd | None = None,
 ) -> Drawn:
     """``copies`` completions of every prompt, members of a group next to each other; temperature 0 is greedy.
 
@@ -47,7 +48,9 @@ def generate(
     ``logit_noise`` adds that many deviations of Gaussian noise to the logits, one draw per row and token of the
     vocabulary, the same for the whole completion; the log-probs are those of the noisy distribution.
     A row ends at an end token, with its token that completes one of ``stops``, or at the limit.
-    A model whose cache is not one of keys and values goes through its own ``generate``, with the same result.
+    ``on_end`` is told of each row as soon as it is over: its place, its tokens, whether it was cut at the limit.
+    A model whose cache is not one of keys and values goes through its own ``generate``, with the same result, but
+    without a word to ``on_end``.
     """
     law = Law(temperature, top_p, top_k, logit_noise)
     weight = next(model.parameters())
@@ -57,7 +60,7 @@ def generate(
     try:
         if can_decode(model):
             step = vars(model)["_lit_group_rl_step"](model)
-            _decode(model, step, prompts, copies, rows, max(1, max_rows // copies) * copies)
+            _decode(model, step, prompts, copies, rows, max(1, max_rows // copies) * copies, on_end)
         else:
             from lit_group_rl.slow_generation import by_own_generate
 
@@ -137,10 +140,17 @@ class _ModelStep:
 
 
 Step = Callable[[Tensor, Tensor, Any, Any], Tensor]
+OnEnd = Callable[[int, list[int], bool], None]
 
 
 def _decode(
-    model: PreTrainedModel, step: Step, prompts: Sequence[Sequence[int]], copies: int, rows: Rows, slots: int
+    model: PreTrainedModel,
+    step: Step,
+    prompts: Sequence[Sequence[int]],
+    copies: int,
+    rows: Rows,
+    slots: int,
+    on_end: OnEnd | None = None,
 ) -> None:
     """Fill ``rows``, at most ``slots`` of them at a time (a multiple of ``copies``)."""
     from lit_group_rl.cache import STEP, RowCache
@@ -189,6 +199,8 @@ def _decode(
             token, over = rows.take(at, logits if shift is None else logits.float() + shift)
             length = length + 1
         if over.any():
+            for i in at[over].tolist() if on_end is not None else ():
+                on_end(*rows.finished(i))
             keep = _close_gaps(over)
             live = len(keep)
             moved = (keep != torch.arange(live, device=device)).nonzero().squeeze(1)

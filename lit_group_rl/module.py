@@ -33,6 +33,7 @@ from lit_group_rl.pulse import PULSE
 from lit_group_rl.ratios.base import ImportanceRatio
 from lit_group_rl.recording import log_advantages, log_rollout, log_trust_region
 from lit_group_rl.rewards.base import Reward, RewardShaper
+from lit_group_rl.rewards.early import EarlyScores
 from lit_group_rl.rewards.runner import score_rewards
 from lit_group_rl.samplers.base import Sampler
 from lit_group_rl.schedules.base import Clock, Number, Schedule
@@ -124,6 +125,7 @@ class LitGroupRL(Engine):
             model.micro_batch_tokens = micro_batch_tokens
         self.learning_rate, self.make_optimizer, self.max_grad_norm = learning_rate, optimizer, max_grad_norm
         self.steps, self.seed = steps, seed
+        self.early = EarlyScores(rewards)
         self._refuse_bad_numbers()
 
     # ---- before the first step
@@ -223,7 +225,7 @@ class LitGroupRL(Engine):
             with self.timed("time/sample"):
                 batch = self.sample(prompts)
             with self.timed("time/reward"), self.signals.stage(self.device):
-                score_rewards(self.rewards, batch, clock, self.seed, self.monitor)
+                score_rewards(self.rewards, batch, clock, self.seed, self.monitor, self.early)
             if prompts.prompts:
                 log_rollout(batch, bag)
             else:
@@ -250,7 +252,8 @@ class LitGroupRL(Engine):
         if nothing:  # fewer prompts than processes: one to keep pace with, thrown away
             prompts = StepPrompts([self.data.train[0]], [0])
         drawing = seeded("sample", self.seed, self.rl_step)
-        with parallel.unsharded(self.policy.net), drawing, self.signals.stage(self.device):
+        telling = self.early.listening(self.policy)
+        with parallel.unsharded(self.policy.net), drawing, self.signals.stage(self.device), telling:
             batch = self.sampler.sample(self.policy, prompts.prompts, prompts.positions, self.clock, self.seed)
         batch.seed = self.seed
         for model in self.models.values():

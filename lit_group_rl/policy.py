@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from lit_group_rl.drawn import Drawn, StopTexts
 from lit_group_rl.functional.rng import seeded
 from lit_group_rl.generation import generate
 from lit_group_rl.scoring import CausalNet, TokenScores
-from lit_group_rl.types import Component, Problem, Prompt, Recipe, RecipeError, RolloutBatch
+from lit_group_rl.types import Component, Problem, Prompt, Recipe, RecipeError, RolloutBatch, Sample
 
 PACKAGE_PREFIX = "package:"
 
@@ -73,6 +73,8 @@ class HFPolicy(nn.Module, Component):
         self.prompt_limit: int | None = None
         """Tokens of a prompt that are kept, the last ones and a start token; None: all."""
         self._stops: dict[tuple[str, ...], StopTexts] = {}
+        self.on_completion: Callable[[Sample], None] | None = None
+        """Who wants to know of a completion while others are still being drawn."""
 
     # ---- loading
 

@@ -7,6 +7,7 @@ sampling temperature.  A ``log_ratio`` is a difference of them, a ``ratio`` its 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from abc import ABC
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,6 +52,12 @@ class Sample:
     """The limit came before an end token."""
     turns: tuple[str, ...] = ()
     """Where an environment took part: what the policy wrote in each of its turns."""
+
+    def copied(self) -> Sample:
+        """For code that may change what it is given."""
+        if isinstance(self.prompt, str) and not self.fields:
+            return self
+        return dataclasses.replace(self, prompt=copy.deepcopy(self.prompt), fields=copy.deepcopy(dict(self.fields)))
 
 
 @dataclass(frozen=True)

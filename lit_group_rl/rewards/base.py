@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -42,6 +42,9 @@ class Reward(Component):
     """An Outcome: of completions on which it raises."""
     on_timeout: str = "minimum"
     """An Outcome: of completions on which it ran past a limit, so that a policy does not learn to hide there."""
+    early: ClassVar[bool] = False
+    """A score depends on its completion alone, draws no random number in this process, and is computed in another one:
+    ``score`` is called with single completions, from a thread, while others are still being drawn."""
 
     @abstractmethod
     def score(self, samples: Sequence[Sample]) -> Sequence[float | Exception | None]:

@@ -94,6 +94,7 @@ class CodeExecution(Reward):
     """A completion whose turn did not come within ``batch_seconds`` scores 0, is not scored, or ends the run."""
 
     range = (0.0, 1.0)
+    early = True
 
     def __post_init__(self) -> None:
         for option in ("seconds", "batch_seconds"):

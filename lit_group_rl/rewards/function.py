@@ -39,6 +39,8 @@ class FunctionReward(Reward):
     for the whole batch; only if it raises or runs out of time is each completion scored by a call of its own.  A
     function that compares completions with each other then sees lists of one.
 
+    With ``one_by_one`` that is how it is called from the start.
+
     Each call finds ``random``, and numpy and torch if it has imported them, seeded by run, RL step and reward, so a
     resumed run draws the same numbers.  Which of them a completion gets depends on the batch around it: a function
     that draws makes a run depend on the number of processes.  So does a limit that is hit, as time is not repeatable.
@@ -63,6 +65,9 @@ class FunctionReward(Reward):
     0; or is not scored; or ends the run."""
     in_process: bool = False
     """Call it in the process that trains, for functions that need its state; then nothing limits its time."""
+    one_by_one: bool = False
+    """Every completion by a call of its own, made as soon as it is drawn, while others are still being drawn: for slow
+    functions that compare no completions.  A call is then seeded by its prompt and completion alone."""
 
     def __post_init__(self) -> None:
         require_number(self, "seconds", low=0.01)
@@ -70,6 +75,7 @@ class FunctionReward(Reward):
         require(
             self.range is None or self.range[0] < self.range[1], self, "range", "must have the smaller number first"
         )
+        require(not (self.in_process and self.one_by_one), self, "one_by_one", "needs in_process: false")
         if self.in_process:
             try:
                 function = load_function(self.fn)
@@ -92,22 +98,24 @@ class FunctionReward(Reward):
             object.__setattr__(self, "_worker", worker)
         object.__setattr__(self, "_wanted", names)
 
+    @property
+    def early(self) -> bool:  # type: ignore[override]
+        return self.one_by_one
+
     def score(self, samples: Sequence[Sample]) -> Any:
         if self.in_process:
             result = self._function(**self._arguments(samples))  # type: ignore[attr-defined]
             return _run(result) if inspect.isawaitable(result) else result
         end = time.monotonic() + self.batch_seconds
+        if self.one_by_one:
+            return self._each(samples, 0, end)
         seed = random.getrandbits(63)
         whole = self._call(samples, seed, end)
         if not isinstance(whole, Exception):
             return whole
         if len(samples) == 1:
             return [whole]
-        values: Scores = []
-        for s in samples:
-            # by content, not by place, so that a retried completion does not depend on the batch
-            given = self._call([s], seed_of(seed, s.prompt, s.completion), end)
-            values.append(given if isinstance(given, Exception) else given[0])
+        values = self._each(samples, seed, end)
         if isinstance(whole, ScorerTimeout) and not any(isinstance(v, Exception) for v in values):
             log.warning(
                 "reward %s needs more than seconds=%g for %d completions, and was called again for each: raise seconds",
@@ -116,6 +124,11 @@ class FunctionReward(Reward):
                 len(samples),
             )
         return values
+
+    def _each(self, samples: Sequence[Sample], seed: int, end: float) -> Scores:
+        # seeded by content, not by place, so that the score of a completion does not depend on the batch
+        given = [self._call([s], seed_of(seed, s.prompt, s.completion), end) for s in samples]
+        return [g if isinstance(g, Exception) else g[0] for g in given]
 
     def _call(self, samples: Sequence[Sample], seed: int, end: float) -> list[float] | Exception:
         left = end - time.monotonic()

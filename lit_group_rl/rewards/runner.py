@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import logging
 import math
@@ -18,6 +17,7 @@ from lit_group_rl.functional.rng import seeded
 from lit_group_rl.pulse import PULSE
 from lit_group_rl.rewards._scorers import WrongResult, as_floats
 from lit_group_rl.rewards.base import Reward, ScorerTimeout
+from lit_group_rl.rewards.early import EarlyScores
 from lit_group_rl.schedules.base import Clock
 from lit_group_rl.types import BASELINE, RecipeError, RolloutBatch, Sample
 
@@ -83,18 +83,24 @@ def total_score(rewards: Mapping[str, Tensor], weights: Mapping[str, float]) -> 
 
 
 def score_rewards(
-    rewards: Mapping[str, Reward], batch: RolloutBatch, clock: Clock, seed: int, monitor: RewardMonitor
+    rewards: Mapping[str, Reward],
+    batch: RolloutBatch,
+    clock: Clock,
+    seed: int,
+    monitor: RewardMonitor,
+    early: EarlyScores | None = None,
 ) -> None:
     """Fill ``rewards``, ``scores``, ``solved`` and the metrics of the batch; rows that nothing scored leave its mask.
 
     A completion on which a reward raises or hangs is settled by its ``on_error`` and ``on_timeout``; the others keep
-    their scores.  Raises RecipeError for a reward that returns no list of numbers, RewardBroken when one keeps failing.
+    their scores.  ``early`` holds what was scored while the batch was drawn.  Raises RecipeError for a reward that
+    returns no list of numbers, RewardBroken when one keeps failing.
     """
     drawn = batch.row_role.cpu() != BASELINE
     calls = failures = timeouts = 0
     for name, reward in rewards.items():
-        call = _Call(name, reward, batch, monitor)
         PULSE.at("reward", name)
+        call = _Call(name, reward, batch, monitor, early.take(name, batch.samples) if early is not None else {})
         with seeded("reward", seed, clock.step, name):
             values = call.run()
         batch.rewards[name] = values.to(batch.mask.device)
@@ -133,8 +139,12 @@ def _log_variances(batch: RolloutBatch, weights: Mapping[str, float], drawn: Ten
 class _Call:
     """One reward over one batch."""
 
-    def __init__(self, name: str, reward: Reward, batch: RolloutBatch, monitor: RewardMonitor) -> None:
+    def __init__(
+        self, name: str, reward: Reward, batch: RolloutBatch, monitor: RewardMonitor, early: dict[int, Any]
+    ) -> None:
         self.name, self.reward, self.batch, self.monitor = name, reward, batch, monitor
+        self.early = early
+        """Row -> what the reward gave before it was asked for the batch."""
         self.failed = self.hung = 0
         self.lowest: list[int] = []
         self.why = ""
@@ -180,10 +190,16 @@ class _Call:
 
     def _scores(self, rows: Tensor) -> list[float]:
         if type(self.reward).score_batch is Reward.score_batch:
-            result: Any = self.reward.score([_copied(self.batch.samples[i]) for i in rows.tolist()])
+            wanted = [i for i in rows.tolist() if i not in self.early]
+            # a reward may change what it is given; the batch must not notice
+            result: Any = self.reward.score([self.batch.samples[i].copied() for i in wanted]) if wanted else []
+            if self.early:
+                as_numbers(result, len(wanted), self.name)
+                late = iter(result)
+                result = [self.early[i] if i in self.early else next(late) for i in rows.tolist()]
         else:
             part = self.batch if len(rows) == len(self.batch) else self.batch.rows(rows.to(self.batch.mask.device))
-            result = self.reward.score_batch(dataclasses.replace(part, samples=[_copied(s) for s in part.samples]))
+            result = self.reward.score_batch(dataclasses.replace(part, samples=[s.copied() for s in part.samples]))
         values = as_numbers(result, len(rows), self.name)
         return [
             self._settled(given, i) if isinstance(given, Exception) else self._finite(value, self.batch.samples[i])
@@ -245,13 +261,6 @@ def as_numbers(result: object, expected: int, name: str) -> list[float]:
         return as_floats(result, expected)
     except WrongResult as error:
         raise RecipeError(f"model.rewards.{name}: {error}") from None
-
-
-def _copied(sample: Sample) -> Sample:
-    """A reward may change what it is given; the batch must not notice."""
-    if isinstance(sample.prompt, str) and not sample.fields:
-        return sample
-    return dataclasses.replace(sample, prompt=copy.deepcopy(sample.prompt), fields=copy.deepcopy(dict(sample.fields)))
 
 
 def _short(value: object, limit: int = 80) -> str:

@@ -13,6 +13,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from abc import abstractmethod
@@ -42,6 +43,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._stop: Callable[[], object] = lambda: None
         self._buffer = b""
+        self._lock = threading.Lock()
 
     def start(self) -> Any:
         """A new process; the result of its first call."""
@@ -65,11 +67,12 @@ class Worker:
         """The function's result.
 
         Raises ScorerTimeout after ``seconds``, ScorerError if the function raises or its process ends, RecipeError
-        if it can never work.
+        if it can never work.  A second thread waits for its turn.
         """
-        if self._process is None or self._process.poll() is not None:
-            self.start()
-        return self._ask((function, *arguments), seconds)
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self.start()
+            return self._ask((function, *arguments), seconds)
 
     def _ask(self, request: tuple[Any, ...], seconds: float) -> Any:
         assert self._process is not None
@@ -152,6 +155,7 @@ class LimitedReward(Reward):
     library: ClassVar[str]
     """What the worker imports, and the extra that installs it."""
     extra: ClassVar[str]
+    early = True
 
     def __post_init__(self) -> None:
         require_number(self, "seconds", low=0.01)

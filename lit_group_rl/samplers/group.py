@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from lit_group_rl.functional.rng import seed_of
 from lit_group_rl.samplers.base import Sampler
 from lit_group_rl.samplers.batch import build_batch
 from lit_group_rl.schedules.base import Clock, Number, Schedule, require, require_number
-from lit_group_rl.types import Problem, Prompt, Recipe, RolloutBatch
+from lit_group_rl.types import Problem, Prompt, Recipe, RolloutBatch, Sample
 
 if TYPE_CHECKING:
     from lit_group_rl.policy import HFPolicy
@@ -130,6 +130,8 @@ class GroupSampler(Sampler):
         with nullcontext(policy.generate) if self.engine is None else self.engine.serving(policy) as generate:
             if self.environment is None:
                 encoded = [policy.encode(p) for p in prompts]
+                if policy.on_completion is not None and self.engine is None:
+                    given["on_end"] = _teller(policy, policy.on_completion, prompts, copies)
                 return generate(encoded, max_new_tokens=self.max_new_tokens, **given)
             return play(generate, policy, self.environment, prompts, max_new_tokens=self.max_new_tokens, **given)
 
@@ -138,3 +140,16 @@ class GroupSampler(Sampler):
         if self.environment is None:
             return self.max_new_tokens
         return self.max_new_tokens + (self.environment.max_turns - 1) * self.environment.max_reply_tokens
+
+
+def _teller(
+    policy: HFPolicy, tell: Callable[[Sample], None], prompts: Sequence[Prompt], copies: int
+) -> Callable[[int, list[int], bool], None]:
+    """Tells of a drawn row as the sample that the batch will hold."""
+
+    def on_end(row: int, ids: list[int], truncated: bool) -> None:
+        prompt = prompts[row // copies]
+        (text,) = policy.decode([ids])
+        tell(Sample(prompt.text, text, prompt.answer, prompt.fields, len(ids), truncated))
+
+    return on_end
