@@ -199,8 +199,9 @@ def _decode(
             token, over = rows.take(at, logits if shift is None else logits.float() + shift)
             length = length + 1
         if over.any():
-            for i in at[over].tolist() if on_end is not None else ():
-                on_end(*rows.finished(i))
+            if on_end is not None:
+                for i in at[over].tolist():
+                    on_end(*rows.finished(i))
             keep = _close_gaps(over)
             live = len(keep)
             moved = (keep != torch.arange(live, device=device)).nonzero().squeeze(1)

