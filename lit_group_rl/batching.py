@@ -57,24 +57,23 @@ def microbatches(
     packs: list[list[int]] = []
     seen: set[int] = set()  # groups whose prompt the present pack holds
     cost = longest = 0
-    for rows in units:
-        length = max(prompt[r] + own[r] for r in rows)
+    for rows in units:  # the rows of a unit are of one group
+        g, length, limit = group[rows[0]], max(prompt[r] + own[r] for r in rows), max_tokens
         if shared_prompts:
-            fresh = {group[r]: prompt[r] for r in rows}
-            alone = sum(own[r] for r in rows) + sum(fresh.values())
-            grown = cost + alone - sum(tokens for g, tokens in fresh.items() if g in seen)
+            tokens = prompt[rows[0]]
+            alone = sum(own[r] for r in rows) + tokens
+            grown = cost + alone - (tokens if g in seen else 0)
+            limit = max(limit, 2 * tokens)  # half a micro-batch at most is a prompt that another one has too
         else:
-            fresh = {}
             alone = len(rows) * length
             grown = (len(packs[-1]) + len(rows)) * max(longest, length) if packs else alone
-        # half a micro-batch at most is a prompt that another one has too
-        limit = max(max_tokens, 2 * max(fresh.values(), default=0))
         if packs and grown <= limit:
             packs[-1] += rows
-            cost, longest, seen = grown, max(longest, length), seen | fresh.keys()
+            seen.add(g)
+            cost, longest = grown, max(longest, length)
         else:
             packs.append(list(rows))
-            cost, longest, seen = alone, length, set(fresh)
+            cost, longest, seen = alone, length, {g}
     most = int(all_max(torch.tensor(len(packs), device=device)))
     packs += [[]] * (most - len(packs))
     return [torch.tensor(sorted(pack), dtype=torch.long, device=device) for pack in packs]

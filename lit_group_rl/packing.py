@@ -54,13 +54,11 @@ class Packed:
     """[B, T] place in the row of the state that predicts the token; 0 off the mask."""
 
 
-def _padded(lists: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(places [rows, longest] padded with 0, True = real)."""
-    width = max(len(x) for x in lists)
-    at, real = np.zeros((len(lists), width), dtype=np.int64), np.zeros((len(lists), width), dtype=bool)
-    for i, x in enumerate(lists):
-        at[i, : len(x)], real[i, : len(x)] = x, True
-    return at, real
+def _places(begins: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(places [rows, longest] from each row's begin on, 0 beyond its length; True = within it)."""
+    place = np.arange(lengths.max(initial=0))
+    real = place < lengths[:, None]
+    return np.where(real, begins[:, None] + place, 0), real
 
 
 def _similar(lengths: list[int]) -> list[list[int]]:
@@ -88,39 +86,36 @@ def pack(
 ) -> Packed:
     """Shapes as in :meth:`CausalNet.forward`; rows with equal ``group_ids`` [B] have the same prompt."""
     device = prompt_ids.device
-    prompts = [row[keep] for row, keep in zip(prompt_ids.cpu().numpy(), prompt_mask.cpu().numpy(), strict=True)]
-    lengths = completion_mask.sum(1).tolist()
-    completions = completion_ids.cpu().numpy()
-    groups = list(range(len(prompts))) if group_ids is None else group_ids.tolist()
+    groups = list(range(len(prompt_ids))) if group_ids is None else group_ids.tolist()
     number = {g: i for i, g in enumerate(dict.fromkeys(groups))}
-    prompt_of = [number[g] for g in groups]
+    prompt_of = np.array([number[g] for g in groups])
     first_row = [groups.index(g) for g in number]
-    ids, positions, prompt_at, completion_at = [], [], [], []
-    predicts = np.zeros(completions.shape, dtype=np.int64)
-    at = 0
-    for row in first_row:
-        ids.append(prompts[row])
-        positions.append(np.arange(len(prompts[row])))
-        prompt_at.append(np.arange(at, at + len(prompts[row])))
-        at += len(prompts[row])
-    for row, length in enumerate(lengths):
-        n = max(0, length - 1)  # nothing follows the last token
-        ids.append(completions[row, :n])
-        positions.append(len(prompts[row]) + np.arange(n))
-        completion_at.append(np.arange(at, at + n))
-        if length:
-            predicts[row, 0], predicts[row, 1:length] = prompt_at[prompt_of[row]][-1], completion_at[row]
-        at += n
-    shared, shared_real = _padded(prompt_at)
+    seen = prompt_mask.cpu().numpy()[first_row]
+    prompt_lengths, lengths = seen.sum(1), completion_mask.sum(1).cpu().numpy()
+    fed = np.maximum(lengths - 1, 0)  # nothing follows the last token
+    # where the rows begin: all prompts, then all completions
+    ends = np.cumsum(np.concatenate([prompt_lengths, fed]))
+    begins = ends - np.concatenate([prompt_lengths, fed])
+    prompt_begins, own_begins, total = begins[: len(seen)], begins[len(seen) :], int(ends[-1])
+    shared, shared_real = _places(prompt_begins, prompt_lengths)
+    place = np.arange(completion_ids.shape[1])
+    own_real = place < fed[:, None]
+    ids = np.concatenate([prompt_ids.cpu().numpy()[first_row][seen], completion_ids.cpu().numpy()[own_real]])
+    behind = prompt_lengths[prompt_of]  # where a completion's positions go on
+    positions = np.concatenate(
+        [np.broadcast_to(np.arange(shared.shape[1]), shared.shape)[shared_real], (behind[:, None] + place)[own_real]]
+    )
+    predicts = np.where(place > 0, own_begins[:, None] + place - 1, (prompt_begins[prompt_of] + behind - 1)[:, None])
+    predicts = np.where(place < lengths[:, None], predicts, 0)
 
     def tensor(x: Any) -> Tensor:
         return torch.as_tensor(x, dtype=torch.long, device=device)
 
     calls, order = [], [shared[shared_real]]
     places, offset = [shared_real.ravel().nonzero()[0]], shared.size
-    for some in _similar([len(x) for x in completion_at]):
-        own, own_real = _padded([completion_at[r] for r in some])
-        prompts_of = [prompt_of[r] for r in some]
+    for some in _similar(fed.tolist()):
+        own, own_real = _places(own_begins[some], fed[some])
+        prompts_of = prompt_of[some]
         causal = np.tril(np.ones((own.shape[1], own.shape[1]), dtype=bool))
         sees = np.concatenate(
             [
@@ -135,11 +130,11 @@ def pack(
         order.append(own[own_real])
         places.append(offset + own_real.ravel().nonzero()[0])
         offset += own.size
-    back = np.zeros(at, dtype=np.int64)
+    back = np.zeros(total, dtype=np.int64)
     back[np.concatenate(order)] = np.concatenate(places)
     return Packed(
-        tensor(np.concatenate(ids))[None],
-        tensor(np.concatenate(positions))[None],
+        tensor(ids)[None],
+        tensor(positions)[None],
         tensor(shared),
         calls,
         tensor(back),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jinja2 import TemplateError
 from torch import Tensor, nn
@@ -221,7 +222,7 @@ class HFPolicy(nn.Module, Component):
             n = len(row)
             while n and row[n - 1] in ends:
                 n -= 1
-            trimmed.append(list(row[:n]))
+            trimmed.append(np.array(row[:n], dtype=np.int64))  # lists are looked at element by element
         return list(self.tokenizer.batch_decode(trimmed, skip_special_tokens=False))
 
     # ---- sampling and scoring

@@ -197,6 +197,7 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"[A-Z]+", lambda m: r"\d+" if m[0] == "K" else r"[^/]+", re.escape(name)))
 
 
+@cache
 def definition(tag: str) -> Tag | None:
     """The entry of a logged tag, exact names before families; None if it has none."""
     exact = next((t for t in TABLE if t.name == tag), None)

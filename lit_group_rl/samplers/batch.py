@@ -20,12 +20,11 @@ MAX_MEMBERS = 1 << 20
 
 def left_padded(rows: Sequence[Sequence[int]], pad_id: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
     """(ids [B, S], mask [B, S]) with the padding in front."""
-    width = max(len(r) for r in rows)
+    lengths = torch.tensor([len(r) for r in rows])
+    width = int(lengths.max())
+    mask = torch.arange(width) >= width - lengths[:, None]
     ids = torch.full((len(rows), width), pad_id, dtype=torch.long)
-    mask = torch.zeros((len(rows), width), dtype=torch.bool)
-    for i, row in enumerate(rows):
-        ids[i, width - len(row) :] = torch.tensor(row, dtype=torch.long)
-        mask[i, width - len(row) :] = True
+    ids[mask] = torch.tensor([token for row in rows for token in row], dtype=torch.long)
     return ids.to(device), mask.to(device)
 
 
