@@ -9,6 +9,7 @@ import yaml
 
 from lit_group_rl import checkpoint
 from lit_group_rl.cli.compose import compose, options_of
+from lit_group_rl.cli.main import main
 from lit_group_rl.tiny import TinyPolicy
 
 SHIFT = 1e-4
@@ -33,3 +34,10 @@ def make_run(folder: Path, *overlays: str) -> None:
     checkpoint.point(folder / "checkpoints", "last", "step_000002")
     (folder / "config.yaml").write_text(yaml.safe_dump(config.values))
     (folder / "metrics.csv").write_text("step,eval/heldout/accuracy\n0,0.25\n1,0.5\n2,0.375\n")
+
+
+def said(capsys, *argv: str) -> tuple[int, str, str]:
+    """Give a command in this process: exit code, output, errors."""
+    code = main(argv)
+    out, err = capsys.readouterr()
+    return code, out, err

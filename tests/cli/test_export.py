@@ -9,33 +9,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lit_group_rl.cli.main import main
 from lit_group_rl.tiny import TINY_FOLDER
-from tests.made_runs import SHIFT, make_run
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    root = tmp_path_factory.mktemp("runs")
-    make_run(root / "runs" / "grpo" / "0001")
-    return root
-
-
-@pytest.fixture
-def here(made, monkeypatch):
-    monkeypatch.chdir(made)
-    return made
-
-
-def said(capsys, *argv):
-    code = main(argv)
-    out, err = capsys.readouterr()
-    return code, out, err
+from tests.made_runs import SHIFT, make_run, said
 
 
 def weights(folder):
     return AutoModelForCausalLM.from_pretrained(folder).state_dict()
 
 
-def test_the_best_checkpoint_leaves_with_a_card(here, capsys, tmp_path):
+def test_the_best_checkpoint_leaves_with_a_card(beside_a_run, capsys, tmp_path):
     code, out, _ = said(capsys, "export", "runs/grpo/0001", str(tmp_path / "mine"))
     assert code == 0
     assert "a whole model, after RL step 1 of runs/grpo/0001" in out
@@ -48,7 +29,7 @@ def test_the_best_checkpoint_leaves_with_a_card(here, capsys, tmp_path):
     assert "| base model (RL step 0) | 25.0% |\n| these (RL step 1) | 50.0% |" in text
 
 
-def test_the_last_checkpoint(here, capsys, tmp_path):
+def test_the_last_checkpoint(beside_a_run, capsys, tmp_path):
     code, out, _ = said(capsys, "export", "grpo", str(tmp_path / "mine"), "--checkpoint=last")
     assert (code, "after RL step 2 of" in out) == (0, True)
     name = "model.norm.weight"
@@ -72,7 +53,7 @@ def test_a_lora_run_leaves_merged_or_as_an_adapter(capsys, tmp_path, monkeypatch
     assert weights(tmp_path / "merged").keys() == weights(TINY_FOLDER).keys()
 
 
-def test_mistakes_of_export(here, capsys, tmp_path):
+def test_mistakes_of_export(beside_a_run, capsys, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
     for argv, words in (
@@ -87,5 +68,5 @@ def test_mistakes_of_export(here, capsys, tmp_path):
         assert len(err.splitlines()) == 1
     empty = tmp_path / "runs" / "grpo" / "0001"
     empty.mkdir(parents=True)
-    shutil.copy(here / "runs" / "grpo" / "0001" / "config.yaml", empty)
+    shutil.copy(beside_a_run / "runs" / "grpo" / "0001" / "config.yaml", empty)
     assert "holds no checkpoint" in said(capsys, "play", str(empty))[2]

@@ -9,31 +9,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lit_group_rl.cli import play
-from lit_group_rl.cli.main import main
 from lit_group_rl.tiny import TINY_FOLDER, TinyPolicy
 from lit_group_rl.types import Prompt
-from tests.made_runs import SHIFT, make_run
+from tests.made_runs import SHIFT, said
 
 QUESTION = "17+25="
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    root = tmp_path_factory.mktemp("runs")
-    make_run(root / "runs" / "grpo" / "0001")
-    return root
-
-
-@pytest.fixture
-def here(made, monkeypatch):
-    monkeypatch.chdir(made)
-    return made
-
-
-def said(capsys, *argv):
-    code = main(argv)
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +31,7 @@ def plain():
     return tokenizer.decode(new, skip_special_tokens=True), float(logp.gather(1, new[:, None]).detach().sum())
 
 
-def test_an_answer_with_its_probability(here, capsys, plain):
+def test_an_answer_with_its_probability(beside_a_run, capsys, plain):
     text, logp = plain
     code, out, _ = said(capsys, "play", "runs/grpo/0001", f"--prompt={QUESTION}", "--tokens")
     first, second = out.splitlines()
@@ -64,7 +44,7 @@ def test_an_answer_with_its_probability(here, capsys, plain):
     assert "'<eos>'" in second
 
 
-def test_lines_of_a_pipe_are_prompts_of_their_own(here, capsys, plain, monkeypatch):
+def test_lines_of_a_pipe_are_prompts_of_their_own(beside_a_run, capsys, plain, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{QUESTION}\n\n  \n1+\u00e9=\n{QUESTION}\n"))
     code, out, err = said(capsys, "play", "grpo")
     lines = out.splitlines()
@@ -101,7 +81,7 @@ def test_hostile_text_and_small_probabilities():
     assert play.probability(-2302.585) == "1e-1000"
 
 
-def test_mistakes_of_play(here, capsys):
+def test_mistakes_of_play(beside_a_run, capsys):
     for argv, words in (
         (["--n=0"], "--n: must be at least 1, got 0."),
         (["--temperature=-1"], "--temperature: must be at least 0, got -1.0."),
