@@ -45,6 +45,8 @@ class Reward(Component):
     early: ClassVar[bool] = False
     """A score depends on its completion alone, draws no random number in this process, and is computed in another one:
     ``score`` is called with single completions, from a thread, while others are still being drawn."""
+    at_once: ClassVar[int] = 1
+    """Single completions of an ``early`` reward that are scored side by side."""
 
     @abstractmethod
     def score(self, samples: Sequence[Sample]) -> Sequence[float | Exception | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from lit_group_rl.rewards.base import Reward
@@ -15,7 +15,7 @@ Key = tuple[Any, ...]
 
 
 class EarlyScores:
-    """Scores by the rewards that say ``early``, each called in a thread of its own, one completion at a time.
+    """Scores by the rewards that say ``early``, called in threads of their own with one completion at a time.
 
     What is not scored when the batch is complete is left to the reward's ordinary call, so a score never depends on
     which of both came first.
@@ -50,39 +50,39 @@ class _Line:
         self._waiting: deque[Sample] = deque()
         self._done: dict[Key, tuple[Sample, Any]] = {}
         self._changed = threading.Condition()
-        self._busy = False
-        self._thread: threading.Thread | None = None
+        self._threads = 0
+        self._busy = 0
 
     def put(self, sample: Sample) -> None:
         with self._changed:
             self._waiting.append(sample)
             self._changed.notify_all()
-            if self._thread is None:
+            if self._threads < self.reward.at_once and len(self._waiting) > self._threads - self._busy:
+                self._threads += 1
                 # a daemon: a scorer that hangs must not hold up the end of the program
-                self._thread = threading.Thread(target=self._work, name=f"{type(self.reward).__name__}", daemon=True)
-                self._thread.start()
+                threading.Thread(target=self._work, name=type(self.reward).__name__, daemon=True).start()
 
     def take(self, samples: Sequence[Sample]) -> dict[int, Any]:
         with self._changed:
             self._waiting.clear()
-            self._changed.wait_for(lambda: not self._busy)  # its process can serve one call at a time
+            self._changed.wait_for(lambda: not self._busy)
             done, self._done = self._done, {}
         return {i: done[_key(s)][1] for i, s in enumerate(samples) if _key(s) in done}
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._busy = False
-                self._changed.notify_all()
                 self._changed.wait_for(lambda: self._waiting)
                 sample = self._waiting.popleft()
-                self._busy = True
-            try:
-                (result,) = self.reward.score([sample.copied()])
-            except Exception:
-                continue  # the ordinary call meets it too, and knows what to do with it
+                self._busy += 1
+            found: list[Any] = []
+            with suppress(Exception):  # the ordinary call meets it too, and knows what to do with it
+                found = list(self.reward.score([sample.copied()]))
             with self._changed:
-                self._done[_key(sample)] = sample, result
+                if len(found) == 1:
+                    self._done[_key(sample)] = sample, found[0]
+                self._busy -= 1
+                self._changed.notify_all()
 
 
 def _key(sample: Sample) -> Key:

@@ -17,7 +17,7 @@ from typing import Any
 from lit_group_rl.functional.rng import seed_of
 from lit_group_rl.rewards._scorers import Refused, finished, load_function, wanted
 from lit_group_rl.rewards.base import Outcome, Reward, ScorerError, ScorerTimeout
-from lit_group_rl.rewards.worker import START_SECONDS, Worker
+from lit_group_rl.rewards.worker import START_SECONDS, Workers
 from lit_group_rl.schedules.base import Number, require, require_number
 from lit_group_rl.types import RecipeError, Sample
 
@@ -68,6 +68,8 @@ class FunctionReward(Reward):
     one_by_one: bool = False
     """Every completion by a call of its own, made as soon as it is drawn, while others are still being drawn: for slow
     functions that compare no completions.  A call is then seeded by its prompt and completion alone."""
+    workers: int = 1
+    """Processes that call it side by side, where completions are scored one by one."""
 
     def __post_init__(self) -> None:
         require_number(self, "seconds", low=0.01)
@@ -76,6 +78,8 @@ class FunctionReward(Reward):
             self.range is None or self.range[0] < self.range[1], self, "range", "must have the smaller number first"
         )
         require(not (self.in_process and self.one_by_one), self, "one_by_one", "needs in_process: false")
+        require(self.workers == 1 or self.one_by_one, self, "workers", "above 1 needs one_by_one: true")
+        require(self.workers >= 1, self, "workers", "must be at least 1")
         if self.in_process:
             try:
                 function = load_function(self.fn)
@@ -84,23 +88,27 @@ class FunctionReward(Reward):
                 raise RecipeError(str(error)) from None
             object.__setattr__(self, "_function", function)
         else:
-            worker = Worker("wanted_by", self.fn, list(sys.path), quiet=False)
+            workers = Workers(self.workers, "wanted_by", self.fn, list(sys.path), quiet=False)
             try:
-                names = worker.start()
+                names = workers.all[0].start()
             except ScorerError as error:
-                worker.close()
+                workers.all[0].close()
                 notes = "\n".join(getattr(error, "__notes__", []))
                 raise RecipeError(f"fn: importing {self.fn} raised {error}. Mend its module\n{notes}".strip()) from None
             except ScorerTimeout:
                 raise RecipeError(
                     f"fn: importing {self.fn} takes more than {START_SECONDS:g} s. Move its long work into the function"
                 ) from None
-            object.__setattr__(self, "_worker", worker)
+            object.__setattr__(self, "_workers", workers)
         object.__setattr__(self, "_wanted", names)
 
     @property
     def early(self) -> bool:  # type: ignore[override]
         return self.one_by_one
+
+    @property
+    def at_once(self) -> int:  # type: ignore[override]
+        return self.workers
 
     def score(self, samples: Sequence[Sample]) -> Any:
         if self.in_process:
@@ -127,8 +135,12 @@ class FunctionReward(Reward):
 
     def _each(self, samples: Sequence[Sample], seed: int, end: float) -> Scores:
         # seeded by content, not by place, so that the score of a completion does not depend on the batch
-        given = [self._call([s], seed_of(seed, s.prompt, s.completion), end) for s in samples]
-        return [g if isinstance(g, Exception) else g[0] for g in given]
+        def one(s: Sample) -> float | Exception:
+            given = self._call([s], seed_of(seed, s.prompt, s.completion), end)
+            return given if isinstance(given, Exception) else given[0]
+
+        each: Scores = self._workers.each(one, samples)  # type: ignore[attr-defined]
+        return each
 
     def _call(self, samples: Sequence[Sample], seed: int, end: float) -> list[float] | Exception:
         left = end - time.monotonic()
@@ -140,7 +152,7 @@ class FunctionReward(Reward):
             arguments["samples"] = [{name: getattr(s, name) for name in fields} for s in samples]
         request = ("call_function", self.fn, arguments, len(samples), seed)
         try:
-            result: list[float] = self._worker.call(*request, seconds=min(self.seconds, left))  # type: ignore[attr-defined]
+            result: list[float] = self._workers.call(*request, seconds=min(self.seconds, left))  # type: ignore[attr-defined]
         except (ScorerTimeout, ScorerError) as error:
             return error.with_traceback(None)  # the report is about the scorer, not about the waiting for it
         return result

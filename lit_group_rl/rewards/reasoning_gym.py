@@ -32,6 +32,8 @@ class ReasoningGymReward(LimitedReward):
     """Wall-clock limit of one completion."""
     batch_seconds: float = 60.0
     """Wall-clock limit of one process's completions of a step; what is left then counts as timed out."""
+    workers: int = 1
+    """Processes that score side by side, for each process that trains; more where a machine has cores to spare."""
     on_timeout: Literal["minimum", "abstain"] = "minimum"
     """A completion that hangs scores 0, or is not scored."""
 

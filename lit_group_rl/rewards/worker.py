@@ -13,21 +13,25 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from queue import LifoQueue
+from typing import Any, ClassVar, TypeVar
 
 from lit_group_rl.rewards.base import Reward, ScorerError, ScorerTimeout
-from lit_group_rl.schedules.base import require_number
+from lit_group_rl.schedules.base import require, require_number
 from lit_group_rl.types import RecipeError, Sample
 
 SCRIPT = Path(__file__).with_name("_scorers.py")
 START_SECONDS = 120.0
 """The first call of a process also imports its library, which may take long on a busy machine."""
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Worker:
@@ -43,7 +47,6 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._stop: Callable[[], object] = lambda: None
         self._buffer = b""
-        self._lock = threading.Lock()
 
     def start(self) -> Any:
         """A new process; the result of its first call."""
@@ -67,12 +70,11 @@ class Worker:
         """The function's result.
 
         Raises ScorerTimeout after ``seconds``, ScorerError if the function raises or its process ends, RecipeError
-        if it can never work.  A second thread waits for its turn.
+        if it can never work.
         """
-        with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                self.start()
-            return self._ask((function, *arguments), seconds)
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+        return self._ask((function, *arguments), seconds)
 
     def _ask(self, request: tuple[Any, ...], seconds: float) -> Any:
         assert self._process is not None
@@ -115,6 +117,14 @@ class Worker:
         self._stop()
         self._process = None
 
+    def interrupt(self) -> None:
+        """From another thread: kill the process, so that a call under way raises ScorerError."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(1)  # so that the next call finds it gone
+
     def _line(self, deadline: float, seconds: float) -> bytes:
         assert self._process is not None
         assert self._process.stdout is not None
@@ -145,6 +155,42 @@ def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
     process.wait()
 
 
+class Workers:
+    """Several processes that answer single calls side by side."""
+
+    def __init__(self, count: int, *first: Any, quiet: bool = True) -> None:
+        """``first`` and ``quiet`` as for :class:`Worker`."""
+        self.all = [Worker(*first, quiet=quiet) for _ in range(count)]
+        self._free: LifoQueue[Worker] = LifoQueue()
+        for worker in reversed(self.all):
+            self._free.put(worker)
+        self._pool: ThreadPoolExecutor | None = None
+
+    def call(self, function: str, *arguments: Any, seconds: float) -> Any:
+        """As :meth:`Worker.call`, by a process that has nothing to do; waits for one."""
+        worker = self._free.get()
+        try:
+            return worker.call(function, *arguments, seconds=seconds)
+        finally:
+            self._free.put(worker)
+
+    def each(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """``call`` of every item, in as many threads as there are processes; the results in order."""
+        if len(self.all) == 1 or len(items) < 2:
+            return [call(item) for item in items]
+        # kept, because Linux ends a process with the thread that started it (die_with_parent in _scorers.py)
+        self._pool = self._pool or ThreadPoolExecutor(len(self.all))
+        try:
+            return list(self._pool.map(call, items))
+        except BaseException:  # a signal too: nothing may go on for as long as a scorer likes
+            pool, self._pool = self._pool, None
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in self.all:
+                worker.interrupt()
+            pool.shutdown()
+            raise
+
+
 class LimitedReward(Reward):
     """A reward whose scorer runs in a worker process, at most ``seconds`` for each completion."""
 
@@ -152,6 +198,8 @@ class LimitedReward(Reward):
     """Wall-clock limit of one completion."""
     batch_seconds: float
     """Wall-clock limit of one process's completions of a step; what is left then counts as timed out."""
+    workers: int
+    """Processes that score side by side."""
     library: ClassVar[str]
     """What the worker imports, and the extra that installs it."""
     extra: ClassVar[str]
@@ -160,12 +208,17 @@ class LimitedReward(Reward):
     def __post_init__(self) -> None:
         require_number(self, "seconds", low=0.01)
         require_number(self, "batch_seconds", low=0.01)
+        require(self.workers >= 1, self, "workers", "must be at least 1")
         if importlib.util.find_spec(self.library) is None:
             raise RecipeError(
                 f"{type(self).__name__}: the package {self.library} is not installed. "
                 f"Install it with: pip install 'lit-group-rl[{self.extra}]'"
             )
-        object.__setattr__(self, "_worker", Worker("warm", self.library))
+        object.__setattr__(self, "_workers", Workers(self.workers, "warm", self.library))
+
+    @property
+    def at_once(self) -> int:  # type: ignore[override]
+        return self.workers
 
     @abstractmethod
     def request(self, sample: Sample) -> tuple[Any, ...] | float | None:
@@ -173,7 +226,7 @@ class LimitedReward(Reward):
 
     def score(self, samples: Sequence[Sample]) -> list[float | Exception | None]:
         end = time.monotonic() + self.batch_seconds
-        return [self._one(sample, end) for sample in samples]
+        return self._workers.each(lambda sample: self._one(sample, end), samples)  # type: ignore[attr-defined]
 
     def _one(self, sample: Sample, end: float) -> float | Exception | None:
         request = self.request(sample)
@@ -183,7 +236,7 @@ class LimitedReward(Reward):
         if left <= 0:
             return ScorerTimeout(f"the limit batch_seconds={self.batch_seconds:g} was used up")
         try:
-            value = self._worker.call(*request, seconds=min(self.seconds, left))  # type: ignore[attr-defined]
+            value = self._workers.call(*request, seconds=min(self.seconds, left))  # type: ignore[attr-defined]
         except (ScorerTimeout, ScorerError) as error:
             return error.with_traceback(None)  # the report is about the scorer, not about the waiting for it
         # a scorer that gives NaN for junk must not have it taken for an abstention

@@ -1,6 +1,6 @@
 """Runs whose reward fails on 3.1 % of the completions, beside runs with the same reward in order.
 
-    python -m tests.faults.bad_rewards [--steps 100] [--seeds 1 2] [--seconds 0.25]
+    python -m tests.faults.bad_rewards [--steps 100] [--seeds 1 2] [--seconds 0.25] [--workers 4]
 
 Prints one line of JSON per run and one that compares; exit code 1 where a count is wrong.
 """
@@ -73,7 +73,7 @@ def one(root: Path, reward: str, seed: int, steps: int, seconds: float, *more: s
         f"--trainer.callbacks={json.dumps(callbacks)}",
     ]
     began = time.monotonic()
-    code = command(["fit", "grpo", *more, *options])
+    code = command(["fit", "grpo", *options, *more])
     took = time.monotonic() - began
     with (root / f"{reward}_{seed}" / "0001" / "metrics.csv").open() as lines:
         rows = [r for r in csv.DictReader(lines) if r["reward/mean"]]
@@ -106,12 +106,14 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--seconds", type=float, default=0.25, help="limit of a call")
+    parser.add_argument("--workers", type=int, default=0, help="score one by one in so many processes")
     options = parser.parse_args()
+    more = [f"--model.rewards.exact.{o}" for o in ("one_by_one=true", f"workers={options.workers}") if options.workers]
     runs = []
     with tempfile.TemporaryDirectory() as root:
         for seed in options.seeds:
             for reward in ("right", "wild"):
-                runs.append(one(Path(root), reward, seed, options.steps, options.seconds))
+                runs.append(one(Path(root), reward, seed, options.steps, options.seconds, *more))
                 print(json.dumps(runs[-1]), flush=True)
     sound, bad = ([r for r in runs if r["reward"] == name] for name in ("right", "wild"))
     wrong = [w for r in bad for w in wrong_counts(r)]

@@ -87,6 +87,22 @@ def test_the_call_under_way_is_waited_for_and_what_waits_goes_into_the_ordinary_
     assert reward.calls == [["a"], ["bb", "ccc"]]
 
 
+def test_as_many_are_scored_at_once_as_the_reward_can_take():
+    class Meets(Lengths):
+        at_once = 3
+        barrier = threading.Barrier(3, timeout=10)
+
+        def score(self, samples):
+            self.barrier.wait()  # passed by three calls at the same time only
+            return super().score(samples)
+
+    reward, given = Meets(), samples("a", "bb", "ccc")
+    early = told({"r": reward}, given)
+    finish(early, "r", 3)
+    assert scored({"r": reward}, given, early).rewards["r"].tolist() == [1, 2, 3]
+    assert len(set(reward.threads)) == 3
+
+
 def test_a_failure_is_settled_by_the_ordinary_call():
     reward, given = Lengths(), samples("a", "bad", "ccc")
     early = told({"r": reward}, given)

@@ -2,6 +2,7 @@ import asyncio
 import dataclasses
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -211,16 +212,57 @@ def test_failures_of_all_kinds_are_counted_to_the_unit_and_the_run_goes_on():
 def test_a_hang_costs_its_limit_and_its_process():
     reward = FunctionReward("own_rewards.wild", seconds=0.5)
     reward.score(SAMPLES)
-    pid = reward._worker._process.pid
+    pid = reward._workers.all[0]._process.pid
     start = time.monotonic()
     scores, metrics = run(reward, ["fine", "hang", "fine"])
     # the call for the batch and the one for the completion, at most a second over their limits
     assert time.monotonic() - start < 2 * (0.5 + 1)
     assert scores.tolist() == [2, 0, 2]
     assert metrics["reward/timeout_frac"] == pytest.approx(1 / 3)
-    assert reward._worker._process.pid != pid
+    assert reward._workers.all[0]._process.pid != pid
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_one_by_one_a_hang_costs_its_limit_once_and_stops_nobody_else():
+    reward = FunctionReward("own_rewards.wild", seconds=0.5, one_by_one=True, workers=3)
+    assert [reward.early, reward.at_once] == [True, 3]
+    reward.score(SAMPLES * 3)  # all processes are up
+    start = time.monotonic()
+    scores, metrics = run(reward, ["hang", "fine", "hang", "raise", "hang"])
+    # three limits side by side and the scoring of the others; one after the other would be 1.5 s
+    assert time.monotonic() - start < 1.4
+    assert scores.nan_to_num(nan=-1.0).tolist() == [0, 2, 0, -1, 0]
+    assert metrics["reward/timeout_frac"] == pytest.approx(3 / 5)
+    assert metrics["reward/error_frac"] == pytest.approx(1 / 5)
+
+
+def test_one_by_one_draws_do_not_depend_on_the_batch():
+    reward = FunctionReward("own_rewards.drawn", one_by_one=True, workers=2)
+    whole = reward.score(SAMPLES)
+    assert whole[0] != whole[1]
+    assert [reward.score([s])[0] for s in reversed(SAMPLES)] == whole[::-1]
+
+
+def test_a_signal_ends_calls_that_go_on_side_by_side():
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_):
+        raise Interrupted
+
+    reward = FunctionReward("own_rewards.wild", seconds=60.0, one_by_one=True, workers=2)
+    reward.score(SAMPLES)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        start = time.monotonic()
+        with pytest.raises(Interrupted):
+            run(reward, ["hang"] * 4)
+        assert time.monotonic() - start < 10
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert run(reward, ["fine"] * 2)[0].tolist() == [2, 2]
 
 
 def test_what_a_hanging_function_started_ends_with_it():
@@ -315,7 +357,14 @@ def test_a_scorer_that_hangs_for_most_ends_the_run():
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"seconds": 0.0}, "seconds"), ({"batch_seconds": -1.0}, "batch_seconds"), ({"range": (1.0, 0.0)}, "range")],
+    [
+        ({"seconds": 0.0}, "seconds"),
+        ({"batch_seconds": -1.0}, "batch_seconds"),
+        ({"range": (1.0, 0.0)}, "range"),
+        ({"workers": 2}, "workers"),
+        ({"workers": 0}, "workers"),
+        ({"one_by_one": True, "in_process": True}, "one_by_one"),
+    ],
 )
 def test_options_without_sense_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
