@@ -6,6 +6,7 @@ python -m benchmarks.source_notes_table compare/source_notes/runs
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import statistics
 import sys
@@ -28,6 +29,8 @@ class Run(NamedTuple):
     """Its mean over all evaluations: what a difference at the end by chance does not turn around."""
     spread: float
     """Deviation of the advantages."""
+    fall: float
+    """Largest loss of accuracy from one evaluation to the next, in points: how steady the run is."""
     memory_mb: float
 
 
@@ -42,12 +45,14 @@ def read(folder: Path) -> dict[str, dict[int, Run]]:
         def column(tag: str, rows: list[dict[str, str]] = rows) -> list[float]:
             return [float(row[tag]) for row in rows if row.get(tag) not in (None, "", "nan")]
 
+        accuracy = [100 * a for a in column("eval/heldout/accuracy")]
         name, seed = path.parent.parent.name.rsplit("-seed", 1)
         if summary["heldout_end"] is not None and summary["rl_steps"] == int(rows[-1]["step"]):
             found.setdefault(name, {})[int(seed)] = Run(
                 100 * summary["heldout_end"],
-                100 * statistics.mean(column("eval/heldout/accuracy")),
+                statistics.mean(accuracy),
                 statistics.mean(column("advantage/std")[:EARLY]),
+                max([0.0, *(before - after for before, after in itertools.pairwise(accuracy))]),
                 1000 * max(column("perf/peak_mem_gb")),
             )
     return found
@@ -65,14 +70,23 @@ def between(runs: dict[str, dict[int, Run]], new: str, old: str, what: str) -> s
 def main(folder: str) -> None:
     """Print the table, and the pairs that the questions are about."""
     runs = read(Path(folder))
-    columns = ["variant", "seeds", "end", "over the run", "less `grpo`", "advantage spread", "memory MB"]
+    columns = [
+        "variant",
+        "seeds",
+        "end",
+        "over the run",
+        "less `grpo`",
+        "advantage spread",
+        "largest fall",
+        "memory MB",
+    ]
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for name, seeds in runs.items():
         means = [statistics.mean(values) for values in zip(*seeds.values(), strict=True)]
         against = "" if name == BASE else between(runs, name, BASE, "over_the_run")
-        end, over, spread, memory = means
-        cells = [f"`{name}`", len(seeds), f"{end:.1f}", f"{over:.1f}", against, f"{spread:.3f}", f"{memory:.0f}"]
-        print(f"| {' | '.join(map(str, cells))} |")
+        end, over, spread, fall, memory = means
+        cells = [f"{end:.1f}", f"{over:.1f}", against, f"{spread:.3f}", f"{fall:.1f}", f"{memory:.0f}"]
+        print(f"| `{name}` | {len(seeds)} | {' | '.join(cells)} |")
     print()
     for new, old, what in (
         ("dapo_dynamic_clip", "grpo_asymmetric", "over_the_run"),
@@ -81,6 +95,13 @@ def main(folder: str) -> None:
         ("vapo_light_critic_group4", "grpo_no_division_group4", "over_the_run"),
         ("vapo_light_critic_group4", "grpo_no_division_group4", "spread"),
         ("gspo_stochastic_constant_noise", "gspo_stochastic", "over_the_run"),
+        ("gspo_stochastic_constant_noise", "gspo_stochastic", "end"),
+        ("gspo_supervised", "grpo", "end"),
+        ("vapo_light_critic", "grpo", "fall"),
+        ("dapo_dynamic_clip", "grpo", "fall"),
+        ("gspo_stochastic", "grpo", "fall"),
+        ("gspo_supervised", "grpo", "fall"),
+        ("grpo_group4", "grpo", "fall"),
     ):
         print(f"{new} - {old}, {what}: {between(runs, new, old, what)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +24,8 @@ class EarlyScores:
 
     def __init__(self, rewards: Mapping[str, Reward]) -> None:
         self._lines = {name: _Line(reward) for name, reward in rewards.items() if reward.early}
+        for line in self._lines.values():
+            weakref.finalize(self, line.close)
 
     @contextmanager
     def listening(self, policy: Any) -> Iterator[None]:
@@ -52,6 +55,7 @@ class _Line:
         self._changed = threading.Condition()
         self._threads = 0
         self._busy = 0
+        self._closed = False
 
     def put(self, sample: Sample) -> None:
         with self._changed:
@@ -69,10 +73,18 @@ class _Line:
             done, self._done = self._done, {}
         return {i: done[_key(s)][1] for i, s in enumerate(samples) if _key(s) in done}
 
+    def close(self) -> None:
+        """Let the threads end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting)
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if self._closed:
+                    return
                 sample = self._waiting.popleft()
                 self._busy += 1
             found: list[Any] = []

@@ -1,5 +1,6 @@
 """Rewards in processes of their own begin while completions are still being drawn."""
 
+import gc
 import threading
 
 import pytest
@@ -129,6 +130,17 @@ def test_rewards_that_are_not_early_are_not_told():
     with early.listening(policy):
         assert policy.on_completion is None
     assert early.take("r", samples("a")) == {}
+
+
+def test_its_threads_end_with_it():
+    reward = Lengths()
+    early = told({"r": reward}, samples("a"))
+    finish(early, "r", 1)
+    assert reward.threads[0].is_alive()
+    del early
+    gc.collect()
+    reward.threads[0].join(10)
+    assert not reward.threads[0].is_alive()
 
 
 def test_every_row_is_told_once_with_its_tokens():
