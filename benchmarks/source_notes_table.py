@@ -1,21 +1,22 @@
 """What the runs of source_notes.sh say: accuracy over the run with paired differences, spread of advantages, memory.
 
 python -m benchmarks.source_notes_table compare/source_notes/runs
+python -m benchmarks.source_notes_table compare/evaluator/runs --base=dapo_dual_agent
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import itertools
 import json
+import math
 import statistics
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from lit_group_rl.cli.compare_statistics import paired
 
-BASE = "grpo"
 EARLY = 10
 """RL steps over which the spread of the advantages is compared, before the policies have grown apart."""
 
@@ -32,6 +33,8 @@ class Run(NamedTuple):
     fall: float
     """Largest loss of accuracy from one evaluation to the next, in points: how steady the run is."""
     memory_mb: float
+    evaluator: float
+    """Mean accuracy of the evaluator's verdicts, in percent; NaN without one."""
 
 
 def read(folder: Path) -> dict[str, dict[int, Run]]:
@@ -54,6 +57,7 @@ def read(folder: Path) -> dict[str, dict[int, Run]]:
                 statistics.mean(column("advantage/std")[:EARLY]),
                 max([0.0, *(before - after for before, after in itertools.pairwise(accuracy))]),
                 1000 * max(column("perf/peak_mem_gb")),
+                100 * statistics.mean(column("evaluator/accuracy") or [math.nan]),
             )
     return found
 
@@ -67,27 +71,27 @@ def between(runs: dict[str, dict[int, Run]], new: str, old: str, what: str) -> s
     return f"{difference.mean:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
 
 
-def main(folder: str) -> None:
+def main() -> None:
     """Print the table, and the pairs that the questions are about."""
-    runs = read(Path(folder))
-    columns = [
-        "variant",
-        "seeds",
-        "end",
-        "over the run",
-        "less `grpo`",
-        "advantage spread",
-        "largest fall",
-        "memory MB",
-    ]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path, help="of the runs of a comparison")
+    parser.add_argument("--base", default="grpo", help="variant that the others are compared with")
+    options = parser.parse_args()
+    runs, base = read(options.folder), options.base
+    numbers = ["end", "over the run", f"less `{base}`", "advantage spread", "largest fall", "memory MB", "evaluator"]
+    columns = ["variant", "seeds", *numbers]
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for name, seeds in runs.items():
         means = [statistics.mean(values) for values in zip(*seeds.values(), strict=True)]
-        against = "" if name == BASE else between(runs, name, BASE, "over_the_run")
-        end, over, spread, fall, memory = means
+        against = "" if name == base else between(runs, name, base, "over_the_run")
+        end, over, spread, fall, memory, judge = means
         cells = [f"{end:.1f}", f"{over:.1f}", against, f"{spread:.3f}", f"{fall:.1f}", f"{memory:.0f}"]
+        cells.append("" if math.isnan(judge) else f"{judge:.1f}")
         print(f"| `{name}` | {len(seeds)} | {' | '.join(cells)} |")
     print()
+    for name in runs:
+        if name != base and not math.isnan(next(iter(runs[name].values())).evaluator):
+            print(f"{name} - {base}, evaluator: {between(runs, name, base, 'evaluator')}")
     for new, old, what in (
         ("dapo_dynamic_clip", "grpo_asymmetric", "over_the_run"),
         ("vapo_light_critic", "grpo_no_division", "over_the_run"),
@@ -103,8 +107,9 @@ def main(folder: str) -> None:
         ("gspo_supervised", "grpo", "fall"),
         ("grpo_group4", "grpo", "fall"),
     ):
-        print(f"{new} - {old}, {what}: {between(runs, new, old, what)}")
+        if new in runs and old in runs:
+            print(f"{new} - {old}, {what}: {between(runs, new, old, what)}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
