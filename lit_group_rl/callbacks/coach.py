@@ -153,6 +153,10 @@ def facts_of(module: Any, data: Any) -> Facts:
         clip_high=number(getattr(parts.get("clip_policy"), "high", None)),
         entropy_terms=terms("Entropy"),
         kl_terms=terms("KL"),
-        workers={name: r.workers for name, r in rewards.items() if hasattr(r, "workers")},
+        workers={
+            name: r.workers if getattr(r, "one_by_one", True) else 0
+            for name, r in rewards.items()
+            if hasattr(r, "workers") and not getattr(r, "in_process", False)
+        },
         extracts=tuple(f"{name}.{o}" for name, r in rewards.items() for o in ("extract", "find") if hasattr(r, o)),
     )

@@ -43,7 +43,7 @@ class Facts:
     """Names of the entropy terms among the auxiliary losses."""
     kl_terms: tuple[str, ...] = ()
     workers: dict[str, int] = field(default_factory=dict)
-    """Reward -> processes it uses, where that is an option."""
+    """Reward -> processes it uses, where that is an option; 0: none yet, as it is called for the whole batch."""
     extracts: tuple[str, ...] = ()
     """Rewards with an option for where the answer stands, as 'exact.extract'."""
 

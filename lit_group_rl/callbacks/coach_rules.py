@@ -194,7 +194,10 @@ def scoring_is_slow(history: History, facts: Facts) -> str | None:
     reward, step = history.mean("time/reward"), history.mean("time/step")
     if not reward or not step or reward <= 0.4 * step:
         return None
-    more = [f"--model.rewards.{name}.workers={2 * n}" for name, n in facts.workers.items()]
+    more = [
+        f"--model.rewards.{name}.{f'workers={2 * n}' if n else 'one_by_one=true if it compares no completions'}"
+        for name, n in facts.workers.items()
+    ]
     return f"scoring takes {reward:.2g} of {step:.2g} s per step. Make it faster: {_or(more or ['a quicker reward'])}"
 
 

@@ -159,6 +159,14 @@ def test_every_rule_is_provoked_here_and_none_speaks_without_numbers():
     assert [rule for rule, look in LOOK.items() if look(History(), Facts())] == []
 
 
+def test_a_slow_function_is_to_be_called_one_by_one_before_it_gets_more_processes():
+    slow = history(20, time__reward=0.5, time__step=1.0)
+    assert LOOK["R13"](slow, Facts(workers={"mine": 0})).endswith(
+        "--model.rewards.mine.one_by_one=true if it compares no completions"
+    )
+    assert LOOK["R13"](slow, Facts(workers={"mine": 4})).endswith("--model.rewards.mine.workers=8")
+
+
 def test_rules_that_a_recipe_makes_meaningless_are_silent():
     clipped = history(20, policy__clip_frac=0.9)
     assert LOOK["R10"](clipped, Facts(sequence_ratio=True)) is None
