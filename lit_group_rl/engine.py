@@ -70,6 +70,7 @@ class Engine(L.LightningModule):
         self.reference_print: str | None = None
         self._checkpoint: checkpoint.Checkpoint | None = None
         self._resumed = False
+        self._threads: int | None = None
 
     def describe(self, prompts_per_step: int) -> Recipe:
         """The recipe as components see it when they check each other."""
@@ -109,6 +110,8 @@ class Engine(L.LightningModule):
         if self.policy.net is not None:
             return
         self.policy.load()
+        assert self.policy.net is not None
+        self._threads = parallel.suit_threads(self.policy.net)
         self.data.fit_context(self.policy, self.sampler.longest)
         for model in self.models.values():
             model.build(self.policy)
@@ -122,6 +125,11 @@ class Engine(L.LightningModule):
                     self.trainer.strategy.shard(net)
         if self._checkpoint is not None:
             checkpoint.restore_weights(self, self._checkpoint)
+
+    def teardown(self, stage: str) -> None:
+        """Leave the process with as many threads as it had."""
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)
 
     def _note_reference(self) -> None:
         """Remember what the policy is held to: a resumed run must have the same reference, that of its start."""

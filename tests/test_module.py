@@ -5,9 +5,11 @@ import math
 import pytest
 import torch
 
+from lit_group_rl import parallel
 from lit_group_rl.advantages import LightCriticBaseline
 from lit_group_rl.aggregators import TokenMean
 from lit_group_rl.aux_losses import KL, Entropy
+from lit_group_rl.callbacks.base import RunCallback
 from lit_group_rl.callbacks.checkpoint import CheckpointCallback
 from lit_group_rl.critics import LightCritic
 from lit_group_rl.data import Addition, PromptData
@@ -298,3 +300,25 @@ def test_the_steps_of_a_run_with_two_models_are_counted_once():
     assert sorted(log) == [1, 2, 3]
     assert module.rl_step == steps
     assert len(watch.ratios) == log[steps]["progress/updates"] == steps * 4
+
+
+@pytest.mark.parametrize(("small", "environment", "threads"), [(10**6, None, 1), (10**6, "2", 2), (1, None, 2)])
+def test_a_small_model_runs_in_one_thread_unless_told_otherwise(monkeypatch, small, environment, threads):
+    monkeypatch.setattr(parallel, "SMALL_MODEL", small)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if environment:
+        monkeypatch.setenv("OMP_NUM_THREADS", environment)
+    found = []
+
+    class Count(RunCallback):
+        def on_metrics(self, trainer, module, step, metrics):
+            found.append(torch.get_num_threads())
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        fit(callbacks=[Count()])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(found) == {threads}
