@@ -110,7 +110,7 @@ def make(w: Workload, steps: int, meter: Meter, warmup: int) -> tuple[LitGroupRL
         surrogate=Clipped(),
         aggregator=TokenMean(),
         minibatches=w.minibatches,
-        micro_batch_tokens=1024,
+        micro_batch_tokens=512,
         learning_rate=w.lr,
         steps=steps,
         seed=w.seed,

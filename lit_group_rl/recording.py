@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from lit_group_rl.callbacks.base import Guard
     from lit_group_rl.engine import Engine
 
-UPDATE_SIZE_LIMIT = 50_000_000
-"""The relative size of a step's update needs a copy of the weights; it is left out above this many parameters."""
+SAMPLED = 1 << 16
+"""Of a tensor with more weights about this many, evenly spread, tell how far a step moves it."""
 
 COUNTERS = ("prompts", "completions", "tokens", "updates", "skipped")
 
@@ -42,13 +42,7 @@ class Recorder:
         self._remember(module)
 
     def _remember(self, module: Engine) -> None:
-        weights = [p for p in module.policy.parameters() if p.requires_grad]
-        small = sum(p.numel() for p in weights) <= UPDATE_SIZE_LIMIT
-        if small and len(self._before) == len(weights):
-            for before, p in zip(self._before, weights, strict=True):
-                before.copy_(_mine(p))
-        else:
-            self._before = [_mine(p).clone() for p in weights] if small else []
+        self._before = [_sample(p).clone() for p in module.policy.parameters() if p.requires_grad]
 
     def count(self, **amounts: int) -> None:
         """Add to this process's counters of the step."""
@@ -80,8 +74,11 @@ class Recorder:
         metrics["perf/peak_mem_gb"] = peak_memory_gb()
         if self._before:
             now = [p for p in module.policy.parameters() if p.requires_grad]
-            moved = sum(float(vector_norm(_mine(p) - q)) ** 2 for p, q in zip(now, self._before, strict=True))
-            size = sum(float(vector_norm(q)) ** 2 for q in self._before)
+            moved = size = 0.0
+            for p, q in zip(now, self._before, strict=True):
+                stands_for = _mine(p).numel() / max(1, len(q))
+                moved += stands_for * float(vector_norm(_sample(p) - q)) ** 2
+                size += stands_for * float(vector_norm(q)) ** 2
             if any(hasattr(p, "to_local") for p in now):
                 moved, size = all_sum(torch.tensor([moved, size], dtype=torch.float64, device=module.device)).tolist()
             metrics["optim/update_to_weight"] = (moved / max(size, 1e-30)) ** 0.5
@@ -120,6 +117,12 @@ def _mine(parameter: torch.Tensor) -> torch.Tensor:
     """The part of a sharded parameter that this process holds."""
     value = parameter.detach()
     return value.to_local() if hasattr(value, "to_local") else value
+
+
+def _sample(parameter: torch.Tensor) -> torch.Tensor:
+    """Evenly spread weights of this process's part, all of them in a small tensor."""
+    flat = _mine(parameter).flatten()
+    return flat[:: max(1, len(flat) // SAMPLED)]
 
 
 def peak_memory_gb() -> float:

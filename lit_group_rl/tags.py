@@ -102,7 +102,12 @@ TABLE: tuple[Tag, ...] = tuple(
         ("optim/grad_norm", "Norm of the policy's gradient before clipping, mean over the step's updates.", ""),
         ("optim/grad_norm_critic", "Norm of the critic's gradient before clipping.", ""),
         ("optim/grad_norm_evaluator", "Norm of the evaluator's gradient before clipping.", ""),
-        ("optim/update_to_weight", "Norm of the weight change of the step over the norm of the weights.", "ratio"),
+        (
+            "optim/update_to_weight",
+            "Norm of the weight change of the step over the norm of the weights; of a tensor with more than 131,072 "
+            "weights a part of them is taken for all.",
+            "ratio",
+        ),
         ("optim/lr", "Learning rate of the policy.", ""),
         ("optim/skipped_total", "Updates skipped since the start because loss or gradient was not finite.", "updates"),
         ("critic/loss", "Loss of the critic before its coefficient.", ""),

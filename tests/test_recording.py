@@ -1,13 +1,14 @@
 """What is measured of a rollout."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from lit_group_rl import metric_bag
 from lit_group_rl.metric_bag import MetricBag
-from lit_group_rl.recording import log_rollout, stands_in
+from lit_group_rl.recording import SAMPLED, Recorder, log_rollout, stands_in
 from lit_group_rl.rewards.base import Reward
 from lit_group_rl.rewards.runner import RewardMonitor, score_rewards
 from lit_group_rl.schedules.base import Clock
@@ -82,3 +83,30 @@ def test_a_quantile_is_that_of_all_values_together(monkeypatch):
     monkeypatch.setattr(metric_bag, "all_objects", lambda v: [v, other] if isinstance(v, dict) else [v, v])
     # of 1, 2, 3, 4, 100 at place 0.95 * 4 = 3.8: 4 + 0.8 * 96 = 80.8
     assert one.reduce()["length/p95"] == pytest.approx(80.8)
+
+
+def test_how_far_a_step_moves_the_weights():
+    torch.manual_seed(0)
+    small, large = (torch.nn.Parameter(torch.randn(n)) for n in (100, 20 * SAMPLED + 7))
+    still = torch.nn.Parameter(torch.ones(5), requires_grad=False)
+    module = SimpleNamespace(
+        policy=torch.nn.ParameterList([small, still, large]),
+        device=torch.device("cpu"),
+        clock=Clock(0, 1),
+        describe=lambda prompts: SimpleNamespace(components=list),
+    )
+    recorder = Recorder()
+    recorder.start(module)
+    with torch.no_grad():
+        change = [0.01 * torch.randn_like(p) for p in (small, large)]
+        for p, d in zip((small, large), change, strict=True):
+            p += d
+    size = torch.cat([small - change[0], large - change[1]]).detach().norm()
+    # 65,545 of the weights stand for all: the deviation of such a ratio is 0.7 / sqrt(65,545) = 0.3 %
+    found = recorder.finish(MetricBag(), module)["optim/update_to_weight"]
+    assert found == pytest.approx(float(torch.cat(change).norm() / size), rel=0.015)
+    assert sum(b.numel() for b in recorder._before) < 2 * SAMPLED
+    with torch.no_grad():  # the next step is measured from where this one ended
+        small *= 1.5
+        large *= 1.5
+    assert recorder.finish(MetricBag(), module)["optim/update_to_weight"] == pytest.approx(0.5, rel=1e-5)
