@@ -8,6 +8,7 @@ attend to themselves, a completion to its prompt and itself.  The result is that
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -267,12 +268,26 @@ def can_pack(model: PreTrainedModel) -> bool:
     try:
         use_packing(model)
         found = packed_states(model.base_model, packed)[packed.predicts]
-        loose = 1e-4 if weight.dtype == torch.float32 else 5e-2
-        works = torch.allclose(found.float(), plain.float(), atol=loose, rtol=loose)
+        works = same_states(found, plain)
     except (TypeError, ValueError, RuntimeError):
         pass  # a forward that does not hand our arguments on to its attention
     finally:
         model.train(was_training)
         if not works:
             model.set_attn_implementation("sdpa")
+            warnings.warn(
+                f"{type(model).__name__} gives other states for packed rows than for separate ones, so it is trained "
+                "on row by row with padding, which is slower; the result is the same",
+                stacklevel=3,
+            )
     return works
+
+
+def same_states(found: Tensor, plain: Tensor) -> bool:
+    """Whether states [..., d] are the same beyond rounding, each token's beside its own size.
+
+    Single elements do not tell: those of a pretrained model differ in size by a factor of a hundred.
+    """
+    loose = 1e-4 if found.dtype == torch.float32 else 5e-2
+    found, plain = found.float(), plain.float()
+    return bool(((found - plain).norm(dim=-1) <= loose * plain.norm(dim=-1)).all())
