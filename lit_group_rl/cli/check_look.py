@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from lit_group_rl.cli.check import Report, seconds, stopwatch
+from lit_group_rl.cli.check_memory import kept_per_token, memory_gb
 from lit_group_rl.functional.groups import group_index, group_is_tied
 from lit_group_rl.functional.rng import seeded
 from lit_group_rl.rewards.runner import RewardMonitor, score_rewards
@@ -42,7 +43,11 @@ def first_look(module: Any, data: Any, device: torch.device, report: Report, sha
     # a backward pass costs about two forward passes
     passes = 3 * module.ppo_epochs + bool(module.describe(1).needs("ref_logp"))
     step = (sampling + scoring + passes * forward) * data.prompts_per_step / count
-    _report_plan(module, data, parameters, step, report, shards)
+    prompt = int(batch.prompt_mask.sum(1).max())
+    one_group = batch.rows((batch.group_ids == batch.group_ids[0]).nonzero().squeeze(1))
+    kept = kept_per_token(policy, one_group)
+    memory = memory_gb(module, kept, prompt, data.prompts_per_step, shards, device.type == "cpu")
+    _report_plan(module, data, step, memory, report, shards)
 
 
 def _report_signal(batch: RolloutBatch, report: Report) -> None:
@@ -76,7 +81,7 @@ def _short(text: Any) -> str:
     return repr(text if len(text) <= 50 else text[:49] + "…")
 
 
-def _report_plan(module: Any, data: Any, parameters: int, step: float, report: Report, shards: int) -> None:
+def _report_plan(module: Any, data: Any, step: float, memory: float, report: Report, shards: int) -> None:
     completions = module.steps * data.prompts_per_step * module.sampler.group_size
     updates = module.steps * module.updates_per_rollout
     report.row(
@@ -84,31 +89,10 @@ def _report_plan(module: Any, data: Any, parameters: int, step: float, report: R
         "ok",
         f"{module.steps} steps x {data.prompts_per_step} prompts x {module.sampler.group_size} = "
         f"{_thousands(completions)} completions, {_thousands(updates)} updates",
-        f"about {seconds(step * module.steps)}, about {memory_gb(module, parameters, shards):.1f} GB"
+        f"about {seconds(step * module.steps)}, about {memory:.1f} GB"
         + (f" on each of {shards} processes" if shards > 1 else ""),
     )
 
 
 def _thousands(number: int) -> str:
     return f"{number:,}".replace(",", " ")
-
-
-def memory_gb(module: Any, parameters: int, shards: int = 1) -> float:
-    """Weights, gradients, Adam's two moments, a reference, and one micro-batch's activations and logits, of a process.
-
-    Over ``shards`` processes all but activations is divided; the whole policy is held once while completions are drawn.
-    """
-    trainable = sum(p.numel() for p in module.policy.net.parameters() if p.requires_grad)
-    width = next(module.policy.net.parameters()).element_size()
-    reference = parameters if module.describe(1).needs("ref_logp") and trainable == parameters else 0
-    config = module.policy.model.config
-    layers, hidden = getattr(config, "num_hidden_layers", 12), getattr(config, "hidden_size", 768)
-    tokens = min(module.micro_batch_tokens, 2**20)
-    # about 16 stored values of the hidden width per token and layer, with checkpointing one and 16 of the layer that
-    # is computed again; and logits with their gradient
-    kept = layers + 16 if module.policy.gradient_checkpointing else 16 * layers
-    activations = tokens * (kept * hidden + 3 * getattr(config, "vocab_size", 32000)) * 4
-    held = width * (parameters + reference + 3 * trainable)
-    learning = held / shards + activations
-    drawing = (held + width * parameters * (shards - 1)) / shards
-    return float(max(learning, drawing) if shards > 1 else learning) / 2**30
