@@ -41,6 +41,7 @@ SHARED = {
     ("rewards", "weight"): "form and agreement are side terms, the answer is the aim",
     ("rewards", "max_tokens"): SIZE_OF_A_MODEL,
     ("rewards", "batch_size"): SIZE_OF_A_MODEL,
+    ("rewards", "workers"): "a function called for the whole batch has use for one, programs for more",
     ("rewards", "device"): "an encoder is small, a reward model goes where the policy is",
     ("advantage", "ddof"): PAPER,
     ("advantage", "eps"): PAPER,
