@@ -107,11 +107,12 @@ class Engine(L.LightningModule):
 
     def configure_model(self) -> None:
         """Load weights, copy the reference, make the critics, shard.  Called again by a later validate: no effect."""
-        if self.policy.net is not None:
-            return
+        loaded = self.policy.net is not None
         self.policy.load()
         assert self.policy.net is not None
         self._threads = parallel.suit_threads(self.policy.net)
+        if loaded:
+            return
         self.data.fit_context(self.policy, self.sampler.longest)
         for model in self.models.values():
             model.build(self.policy)

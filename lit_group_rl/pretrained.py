@@ -61,7 +61,8 @@ class Pretrained:
                 **self._options(),
             )
 
-        return self._read("weights", read).eval()
+        model = self._read("weights", read).eval()
+        return without_marks(model) if self.gguf_file else model
 
     def check(self, model: Any, tokens: int) -> None:
         """RecipeError where weights are not finite, or fewer than the tokenizer's ``tokens`` have an embedding."""
@@ -108,6 +109,14 @@ class Pretrained:
                 raise RecipeError(f"model.policy.path: there is no folder {self.path!r}. Correct the path") from e
             first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
             raise RecipeError(f"model.policy.path: cannot load the {what} of {self.path!r}: {first}") from e
+
+
+def without_marks(model: Any) -> Any:
+    """A model read from a quantised file, whose numbers are plain ones since: transformers would refuse to save it."""
+    model.hf_quantizer = None
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    return model
 
 
 def with_lora(model: Any, lora: dict[str, Any] | None, adapter: str | None) -> Any:

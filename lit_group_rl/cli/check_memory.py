@@ -67,8 +67,9 @@ def memory_gb(
         held += parameters
     config = policy.model.config.get_text_config()
     vocabulary, hidden, layers = config.vocab_size, config.hidden_size, config.num_hidden_layers
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    head_width = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
+    queries = getattr(config, "num_attention_heads", 0)  # none: a model that keeps no keys and values
+    heads = getattr(config, "num_key_value_heads", None) or queries
+    head_width = getattr(config, "head_dim", None) or hidden // max(1, queries)
 
     own = sampler.longest
     groups = math.ceil(prompts_per_step / module.minibatches / shards)
