@@ -154,7 +154,7 @@ def facts_of(module: Any, data: Any) -> Facts:
         entropy_terms=terms("Entropy"),
         kl_terms=terms("KL"),
         workers={
-            name: r.workers if getattr(r, "one_by_one", True) else 0
+            name: r.workers if r.early else 0
             for name, r in rewards.items()
             if hasattr(r, "workers") and not getattr(r, "in_process", False)
         },

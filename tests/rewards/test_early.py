@@ -43,8 +43,8 @@ def samples(*texts):
     return [Sample("p", text, "a", {}, 2, False) for text in texts]
 
 
-def told(rewards, given, policy=None):
-    early, policy = EarlyScores(rewards), policy or Policy()
+def told(rewards, given):
+    early, policy = EarlyScores(rewards), Policy()
     with early.listening(policy):
         for sample in given:
             policy.on_completion(sample)
